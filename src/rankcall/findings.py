@@ -19,9 +19,7 @@ REPORT_SCHEMA = "rankcall.report/1"
 
 Severity = Literal["error", "warning", "note"]
 Outcome = Literal["completed", "crashed", "hung", "stopped"]
-RankState = Literal[
-    "waiting", "missing", "computing", "loading", "saving", "finished", "crashed", "frozen", "unknown"
-]
+RankState = Literal["waiting", "missing", "computing", "loading", "saving", "finished", "crashed", "frozen", "unknown"]
 
 
 class Where(msgspec.Struct, frozen=True):

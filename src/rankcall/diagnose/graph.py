@@ -1,0 +1,207 @@
+"""The wait-for graph: who waits for whom, which ranks are missing and wait nowhere, and which wait in a circle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rankcall.diagnose.roll import Roll, Standing
+from rankcall.snapshot import Wait
+
+
+@dataclass(frozen=True)
+class Graph:
+    """`blockers`: for each waiting rank, the ranks it waits for. `roots`: ranks somebody waits for, directly or
+    through others, that wait nowhere themselves. `cycles`: circles of waits without such a root behind them.
+    `unexplained`: ranks that wait although every member has arrived, by number."""
+
+    blockers: dict[int, frozenset[int]]
+    roots: tuple[int, ...]
+    cycles: tuple[tuple[int, ...], ...]
+    unexplained: tuple[int, ...]
+
+    @property
+    def waiting(self) -> tuple[int, ...]:
+        return tuple(sorted(self.blockers))
+
+    def behind(self, rank: int) -> frozenset[int]:
+        """All ranks that this one waits for, directly or through others."""
+        seen: set[int] = set()
+        todo = [rank]
+        while todo:
+            for other in self.blockers.get(todo.pop(), frozenset()):
+                if other not in seen:
+                    seen.add(other)
+                    todo.append(other)
+        return frozenset(seen)
+
+    def waiting_for(self, roots: tuple[int, ...]) -> tuple[int, ...]:
+        """The waiting ranks that some of these roots hold up."""
+        reverse: dict[int, list[int]] = {}
+        for rank, others in self.blockers.items():
+            for other in others:
+                reverse.setdefault(other, []).append(rank)
+        seen: set[int] = set()
+        todo = list(roots)
+        while todo:
+            for rank in reverse.get(todo.pop(), ()):
+                if rank not in seen:
+                    seen.add(rank)
+                    todo.append(rank)
+        return tuple(sorted(seen - set(roots)))
+
+
+def numbers_of(standing: Standing) -> dict[str, int]:
+    """The largest sequence number of each group that this rank is known to have entered."""
+    found: dict[str, int] = {}
+    for group in standing.process.groups:
+        if group.enqueued is not None:
+            found[group.key] = max(found.get(group.key, 0), group.enqueued)
+    seen: set[str] = set()
+    for event in reversed(standing.process.ring):
+        if event.kind == "collective" and event.seq is not None and event.group not in seen:
+            seen.add(event.group)
+            found[event.group] = max(found.get(event.group, 0), event.seq)
+    wait = standing.wait
+    if wait is not None and wait.seq is not None and wait.kind != "p2p":
+        found[wait.group] = max(found.get(wait.group, 0), wait.seq)
+    return found
+
+
+def build(roll: Roll) -> Graph:
+    """Draw the graph of this roll."""
+    numbers = {rank: numbers_of(standing) for rank, standing in roll.standings.items()}
+    blockers: dict[int, frozenset[int]] = {}
+    for rank, standing in roll.standings.items():
+        if standing.wait is not None:
+            blockers[rank] = frozenset(_missing(roll, rank, standing.wait, numbers) - {rank})
+    unexplained = tuple(sorted(rank for rank, others in blockers.items() if not others))
+    roots = sorted({other for others in blockers.values() for other in others} - set(blockers))
+    held = _held_by(blockers, set(roots) | set(unexplained))
+    return Graph(blockers, tuple(roots), _cycles(blockers, held), unexplained)
+
+
+def _missing(roll: Roll, rank: int, wait: Wait, numbers: dict[int, dict[str, int]]) -> set[int]:
+    """The ranks that have not come to the operation this rank waits in."""
+    if wait.kind == "p2p":
+        if wait.peer is None or wait.peer == rank:
+            return set()
+        return set() if _peer_has_come(roll, rank, wait) else {wait.peer}
+    if wait.kind == "init":
+        return {
+            other
+            for other in range(roll.world_size)
+            if other not in roll.standings or roll.standings[other].process.initialized == "no"
+        }
+    members = roll.members.get(wait.group, ())
+    if wait.kind == "new-group":
+        members = members or tuple(roll.standings)
+        return {m for m in members if m in roll.standings and not _in_new_group(roll.standings[m])}
+    if wait.seq is None:
+        return _not_in_step(roll, rank, wait, members, numbers)
+    return {member for member in members if numbers.get(member, {}).get(wait.group, 0) < wait.seq}
+
+
+def _in_new_group(standing: Standing) -> bool:
+    return standing.wait is not None and standing.wait.kind == "new-group"
+
+
+def _not_in_step(
+    roll: Roll, rank: int, wait: Wait, members: tuple[int, ...], numbers: dict[int, dict[str, int]]
+) -> set[int]:
+    """For a wait without a number: the members that have started less, or stand outside any wait."""
+    mine = numbers.get(rank, {}).get(wait.group, 0)
+    found = set()
+    for member in members:
+        other = roll.standings.get(member)
+        if other is None or (other.wait is None and (other.alive or other.ending != "exception")):
+            found.add(member)
+        elif other.wait is None or numbers.get(member, {}).get(wait.group, 0) < mine:
+            found.add(member)
+    return found
+
+
+def _peer_has_come(roll: Roll, rank: int, wait: Wait) -> bool:
+    """True when the peer has made its side of this send or receive."""
+    peer = roll.standings.get(wait.peer) if wait.peer is not None else None
+    if peer is None:
+        return False
+    wanted = "recv" if wait.op.lstrip("i").startswith("send") else "send"
+    if wait.nth is None:
+        return _answers(peer.wait, wanted, rank, wait.tag)
+    most = 0
+    for event in peer.process.ring:
+        if event.kind == wanted and event.peer in (rank, None) and (event.tag or 0) == (wait.tag or 0):
+            most = max(most, event.nth or most + 1)
+    if peer.wait is not None and _answers(peer.wait, wanted, rank, wait.tag):
+        most = max(most, peer.wait.nth or 0)
+    return most >= wait.nth
+
+
+def _answers(wait: Wait | None, wanted: str, rank: int, tag: int | None) -> bool:
+    return (
+        wait is not None
+        and wait.kind == "p2p"
+        and wait.op.lstrip("i").startswith(wanted)
+        and wait.peer in (rank, None)
+        and (wait.tag or 0) == (tag or 0)
+    )
+
+
+def _held_by(blockers: dict[int, frozenset[int]], ends: set[int]) -> set[int]:
+    """The waiting ranks from which a root or an unexplained wait can be reached: no circle of their own."""
+    reverse: dict[int, list[int]] = {}
+    for rank, others in blockers.items():
+        for other in others:
+            reverse.setdefault(other, []).append(rank)
+    held: set[int] = set()
+    todo = list(ends)
+    while todo:
+        for rank in reverse.get(todo.pop(), ()):
+            if rank not in held:
+                held.add(rank)
+                todo.append(rank)
+    return held
+
+
+def _cycles(blockers: dict[int, frozenset[int]], held: set[int]) -> tuple[tuple[int, ...], ...]:
+    """The strongly connected sets of more than one rank (Tarjan's algorithm, without recursion)."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    on_stack: set[int] = set()
+    stack: list[int] = []
+    found: list[tuple[int, ...]] = []
+    for start in sorted(blockers):
+        if start in index or start in held:
+            continue
+        work: list[tuple[int, list[int]]] = [(start, sorted(blockers[start]))]
+        index[start] = low[start] = len(index)
+        stack.append(start)
+        on_stack.add(start)
+        while work:
+            rank, others = work[-1]
+            if others:
+                other = others.pop()
+                if other not in blockers or other in held:
+                    continue
+                if other not in index:
+                    index[other] = low[other] = len(index)
+                    stack.append(other)
+                    on_stack.add(other)
+                    work.append((other, sorted(blockers[other])))
+                elif other in on_stack:
+                    low[rank] = min(low[rank], index[other])
+                continue
+            work.pop()
+            if work:
+                low[work[-1][0]] = min(low[work[-1][0]], low[rank])
+            if low[rank] == index[rank]:
+                members: list[int] = []
+                while True:
+                    member = stack.pop()
+                    on_stack.discard(member)
+                    members.append(member)
+                    if member == rank:
+                        break
+                if len(members) > 1:
+                    found.append(tuple(sorted(members)))
+    return tuple(found)

@@ -1,0 +1,339 @@
+"""What the user's source says about a line: its loop, the conditions around it, the ways out between two lines.
+
+Reads text kept in the snapshot, whatever it holds: a file that does not parse simply has nothing to say.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from rankcall.snapshot import Frame
+
+MOST_TEXT = 2_000_000  # characters of one file; more is no training script
+_RANK_NAME = re.compile(
+    r"(^|_)rank($|_|\d)|^(is_)?(main|master|leader|chief|root|primary)(_process|_rank|_node)?$|is_rank|is_main|"
+    r"is_master|is_local_main|is_world_process_zero|rank_zero|get_rank",
+    re.IGNORECASE,
+)
+_MOST_HOPS = 3  # how far a name is followed back to the expression it was made from
+
+JumpKind = Literal["break", "continue", "return", "raise", "exit", "except"]
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition around a line. `branch` says which side of it the line is on; `line` is the condition's own."""
+
+    file: str
+    line: int
+    text: str
+    by_rank: bool
+    branch: Literal["if", "else", "except", "while"]
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A for or while loop. `by_rank`: what it runs over (or its condition) is made from the rank."""
+
+    file: str
+    line: int
+    end: int
+    text: str
+    by_rank: bool
+
+    def holds(self, frame: Frame) -> bool:
+        """True when the line lies inside this loop."""
+        return frame.file == self.file and self.line <= frame.line <= self.end
+
+
+@dataclass(frozen=True, slots=True)
+class Jump:
+    """A statement that leaves the straight way: `line` is its own, `guard` the condition it stands under."""
+
+    kind: JumpKind
+    line: int
+    guard: Guard | None
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A line in its surroundings, innermost first."""
+
+    function: str
+    loops: tuple[Loop, ...]
+    guards: tuple[Guard, ...]
+
+
+_NOWHERE = Spot("", (), ())
+_Block = ast.If | ast.For | ast.AsyncFor | ast.While | ast.Try | ast.With | ast.AsyncWith
+_Function = (ast.FunctionDef, ast.AsyncFunctionDef)
+_Loops = (ast.For, ast.AsyncFor, ast.While)
+
+
+class _File:
+    """One parsed file: its tree and what its names were made from."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self.name = name
+        self.tree: ast.Module | None = None
+        self.made_from: dict[str, list[ast.expr]] = {}
+        if len(text) > MOST_TEXT:
+            return
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a user's invalid escape is not our message
+                self.tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return
+        for node in ast.walk(self.tree):
+            self._note_names(node)
+
+    def _note_names(self, node: ast.AST) -> None:
+        targets: list[ast.expr] = []
+        value: ast.expr | None = None
+        if isinstance(node, ast.Assign):
+            targets, value = node.targets, node.value
+        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)):
+            targets, value = [node.target], node.value
+        if value is None:
+            return
+        for target in targets:
+            elements = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
+            for element in elements:
+                name = _dotted_tail(element)
+                if name:
+                    self.made_from.setdefault(name, []).append(value)
+
+    def by_rank(self, expression: ast.AST, hops: int = _MOST_HOPS, seen: frozenset[str] = frozenset()) -> bool:
+        """True when the expression's value is made from a rank, as far as names can be followed."""
+        for node in ast.walk(expression):
+            name = _dotted_tail(node)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                if node.value in ("RANK", "LOCAL_RANK"):
+                    return True
+                continue
+            if not name:
+                continue
+            if _RANK_NAME.search(name) and name != "world_size":
+                return True
+            if hops and name not in seen:
+                deeper = seen | {name}
+                if any(self.by_rank(value, hops - 1, deeper) for value in self.made_from.get(name, ())[:8]):
+                    return True
+        return False
+
+
+def _dotted_tail(node: ast.AST) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    return node.attr if isinstance(node, ast.Attribute) else ""
+
+
+def _text(node: ast.AST) -> str:
+    try:
+        return ast.unparse(node)
+    except (ValueError, RecursionError, AttributeError):
+        return ""
+
+
+class Program:
+    """The user's sources, parsed when first asked for."""
+
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        self._texts = sources
+        self._files: dict[str, _File] = {}
+        self._spots: dict[tuple[str, int], Spot] = {}
+
+    def _file(self, name: str) -> _File:
+        if name not in self._files:
+            self._files[name] = _File(name, self._texts.get(name, ""))
+        return self._files[name]
+
+    def spot(self, frame: Frame | None) -> Spot:
+        """The loops and conditions around a line, within its function."""
+        if frame is None or frame.line <= 0:
+            return _NOWHERE
+        key = (frame.file, frame.line)
+        if key not in self._spots:
+            self._spots[key] = _spot(self._file(frame.file), frame.line)
+        return self._spots[key]
+
+    def known(self, frame: Frame | None) -> bool:
+        """True when the file of this line was kept and can be parsed."""
+        return frame is not None and self._file(frame.file).tree is not None
+
+    def jumps(self, file: str, first: int, last: int) -> tuple[Jump, ...]:
+        """The ways out of the straight line between two lines of a file, both included."""
+        parsed = self._file(file)
+        if parsed.tree is None:
+            return ()
+        found = [
+            Jump(kind, line, guard) for kind, line, guard in _jumps(parsed, parsed.tree) if first <= line <= last
+        ]
+        return tuple(sorted(found, key=lambda jump: jump.line))
+
+    def rank_guard(self, frame: Frame | None, depth: int = 3) -> Guard | None:
+        """The condition on the rank that a line stands under, in its own function or around every call of it."""
+        if frame is None or depth == 0:
+            return None
+        spot = self.spot(frame)
+        for guard in spot.guards:
+            if guard.by_rank and guard.branch in ("if", "else"):
+                return guard
+        callers = self.callers(spot.function or frame.function)
+        if not callers or len(callers) > 8:
+            return None
+        guards = [self.rank_guard(caller, depth - 1) for caller in callers]
+        return guards[0] if all(guard is not None for guard in guards) else None
+
+    def callers(self, function: str) -> tuple[Frame, ...]:
+        """Where a function of this name is called, in the files that were kept."""
+        if not function or function.startswith("<"):
+            return ()
+        name = function.rpartition(".")[2]
+        found: list[Frame] = []
+        for file in self._texts:
+            tree = self._file(file).tree
+            if tree is None:
+                continue
+            found += [
+                Frame(file, node.lineno)
+                for node in ast.walk(tree)
+                if isinstance(node, ast.Call) and _dotted_tail(node.func) == name
+            ]
+        return tuple(found)
+
+    def exclusive(self, one: Frame | None, other: Frame | None) -> Guard | None:
+        """The condition whose two sides these lines stand on, if there is one."""
+        first = {(guard.file, guard.line): guard for guard in self.spot(one).guards}
+        for guard in self.spot(other).guards:
+            partner = first.get((guard.file, guard.line))
+            if partner is not None and partner.branch != guard.branch:
+                return partner if partner.branch == "if" else guard
+        return None
+
+    def common_loop(self, one: Frame | None, other: Frame | None) -> Loop | None:
+        """The innermost loop that holds both lines."""
+        if one is None or other is None:
+            return None
+        return next((loop for loop in self.spot(one).loops if loop.holds(other)), None)
+
+
+def _spot(file: _File, line: int) -> Spot:
+    if file.tree is None:
+        return _NOWHERE
+    function = ""
+    loops: list[Loop] = []
+    guards: list[Guard] = []
+    body: list[ast.stmt] = file.tree.body
+    while True:
+        node = next((stmt for stmt in body if stmt.lineno <= line <= (stmt.end_lineno or stmt.lineno)), None)
+        if node is None:
+            node = _decorated(body, line)
+        if node is None:
+            break
+        if isinstance(node, (*_Function, ast.ClassDef)):
+            if isinstance(node, _Function):
+                function, loops, guards = node.name, [], []
+            body = node.body
+            continue
+        if isinstance(node, _Loops):
+            loops.append(_loop(file, node))
+        entered = _enter(file, node, line)
+        if entered is None:
+            break
+        guard, body = entered
+        if guard is not None:
+            guards.append(guard)
+    return Spot(function, tuple(reversed(loops)), tuple(reversed(guards)))
+
+
+def _decorated(body: list[ast.stmt], line: int) -> ast.stmt | None:
+    for node in body:
+        if isinstance(node, (*_Function, ast.ClassDef)) and node.decorator_list:
+            first = min(decorator.lineno for decorator in node.decorator_list)
+            if first <= line <= (node.end_lineno or node.lineno):
+                return node
+    return None
+
+
+def _loop(file: _File, node: ast.For | ast.AsyncFor | ast.While) -> Loop:
+    over = node.test if isinstance(node, ast.While) else node.iter
+    return Loop(file.name, node.lineno, node.end_lineno or node.lineno, _text(over), file.by_rank(over))
+
+
+def _within(body: list[ast.stmt], line: int) -> bool:
+    return bool(body) and body[0].lineno <= line <= (body[-1].end_lineno or body[-1].lineno)
+
+
+def _enter(file: _File, node: ast.stmt, line: int) -> tuple[Guard | None, list[ast.stmt]] | None:
+    """The block of a compound statement that holds the line, and the condition that leads into it."""
+    if isinstance(node, ast.If):
+        if _within(node.body, line):
+            return Guard(file.name, node.lineno, _text(node.test), file.by_rank(node.test), "if"), node.body
+        if _within(node.orelse, line):
+            return Guard(file.name, node.lineno, _text(node.test), file.by_rank(node.test), "else"), node.orelse
+        return None
+    if isinstance(node, _Loops):
+        block = node.body if _within(node.body, line) else node.orelse
+        return (None, block) if _within(block, line) else None
+    if isinstance(node, (ast.With, ast.AsyncWith)):
+        return (None, node.body) if _within(node.body, line) else None
+    if isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
+        return _enter_try(file, node, line)
+    return None
+
+
+def _enter_try(file: _File, node: ast.stmt, line: int) -> tuple[Guard | None, list[ast.stmt]] | None:
+    for handler in getattr(node, "handlers", ()):
+        if handler.lineno <= line <= (handler.end_lineno or handler.lineno):
+            text = _text(handler.type) if handler.type is not None else ""
+            guard = Guard(file.name, handler.lineno, text, False, "except")
+            return (guard, handler.body) if _within(handler.body, line) else (guard, [])
+    for name in ("body", "orelse", "finalbody"):
+        block: list[ast.stmt] = getattr(node, name, [])
+        if _within(block, line):
+            return None, block
+    return None
+
+
+def _jumps(file: _File, tree: ast.Module) -> Iterator[tuple[JumpKind, int, Guard | None]]:
+    """Every jump of a file with the innermost condition around it. A stack of our own: sources may nest deeply."""
+    waiting: list[tuple[ast.AST, Guard | None]] = [(tree, None)]
+    while waiting:
+        node, guard = waiting.pop()
+        kind = _jump_kind(node)
+        if kind is not None:
+            yield kind, getattr(node, "lineno", 0), guard
+        if isinstance(node, ast.If):
+            condition = (file.name, node.lineno, _text(node.test), file.by_rank(node.test))
+            waiting += [(child, Guard(*condition, "if")) for child in node.body]
+            waiting += [(child, Guard(*condition, "else")) for child in node.orelse]
+        elif isinstance(node, ast.ExceptHandler):
+            text = _text(node.type) if node.type is not None else ""
+            handler = Guard(file.name, node.lineno, text, False, "except")
+            yield "except", node.lineno, handler
+            waiting += [(child, handler) for child in node.body]
+        elif isinstance(node, _Function):
+            waiting += [(child, None) for child in node.body]
+        else:
+            waiting += [(child, guard) for child in ast.iter_child_nodes(node)]
+
+
+def _jump_kind(node: ast.AST) -> JumpKind | None:
+    if isinstance(node, ast.Break):
+        return "break"
+    if isinstance(node, ast.Continue):
+        return "continue"
+    if isinstance(node, ast.Return):
+        return "return"
+    if isinstance(node, ast.Raise):
+        return "raise"
+    if isinstance(node, ast.Call) and _dotted_tail(node.func) in ("exit", "_exit", "quit"):
+        return "exit"
+    return None

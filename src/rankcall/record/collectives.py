@@ -1,0 +1,594 @@
+"""Hooks on torch.distributed: who waits in which operation of which group, under c10d's own numbers.
+
+The wrappers replace the functions of `torch.distributed.distributed_c10d` right after that module was executed, so
+every later import (and torch.compile's table of collectives) sees the wrapped ones.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from rankcall.record import layout
+from rankcall.record.recorder import recorder
+
+_COLLECTIVE = layout.WAIT["collective"]
+_P2P = layout.WAIT["p2p"]
+_NEW_GROUP = layout.WAIT["new-group"]
+_INIT = layout.WAIT["init"]
+_NO_WAIT = layout.WAIT["none"]
+_K = layout.KIND
+_PHASE_COLLECTIVE = layout.PHASE["collective"]
+_PHASE_INIT = layout.PHASE["init"]
+_WORKS_KEPT = 4096
+
+# Operation -> the parameter whose elements are counted. The recorded name is the operation's own.
+TENSOR_OF = {
+    "all_reduce": "tensor",
+    "broadcast": "tensor",
+    "reduce": "tensor",
+    "all_gather": "tensor",
+    "all_gather_into_tensor": "input_tensor",
+    "all_gather_single": "input_tensor",
+    "_all_gather_base": "input_tensor",
+    "gather": "tensor",
+    "scatter": "tensor",
+    "reduce_scatter": "output",
+    "reduce_scatter_tensor": "output",
+    "reduce_scatter_single": "output",
+    "_reduce_scatter_base": "output",
+    "all_to_all_single": "input",
+    "all_to_all": "input_tensor_list",
+    "all_reduce_coalesced": "tensors",
+    "all_gather_coalesced": "input_tensor_list",
+    "barrier": "",
+}
+# These are made of the ones above: only their name and place are noted around them.
+OBJECT_OPERATIONS = (
+    "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list", "send_object_list",
+    "recv_object_list",
+)  # fmt: skip
+POINT_TO_POINT = {
+    "send": ("send", "dst"),
+    "isend": ("send", "dst"),
+    "recv": ("recv", "src"),
+    "irecv": ("recv", "src"),
+}
+
+_c10d: Any = None
+_groups: dict[int, tuple[int, Callable[[], int], tuple[int, ...], Any]] = {}  # by id(pg)
+_group_numbers: list[dict[str, object]] = []
+_made: dict[tuple[tuple[int, ...], str], int] = {}
+_default: Any = None
+_works: dict[int, tuple[int, int]] = {}  # id(Work) -> (event, site)
+_pair_counts: dict[tuple[str, int, int, int], int] = {}
+_dtypes: dict[Any, int] = {}
+_reduce_ops: dict[Any, int] = {}
+_arguments: dict[str, dict[str, int]] = {}
+
+
+def install(module: ModuleType) -> None:
+    """Wrap what `distributed_c10d` defines. Names that a torch version lacks are left alone."""
+    global _c10d
+    _c10d = module
+    for name in TENSOR_OF:
+        _replace(module, name, _wrap_collective)
+    for name in OBJECT_OPERATIONS:
+        _replace(module, name, _wrap_object_operation)
+    for name in POINT_TO_POINT:
+        _replace(module, name, _wrap_point_to_point)
+    _replace(module, "monitored_barrier", _wrap_monitored_barrier)
+    _replace(module, "init_process_group", _wrap_init)
+    _replace(module, "destroy_process_group", _wrap_destroy)
+    for name in ("new_group", "split_group"):
+        _replace(module, name, _wrap_new_group)
+    work = getattr(module, "Work", None)
+    if work is not None:
+        work.wait = _wrap_work_wait(work.wait)
+
+
+def _replace(module: ModuleType, name: str, wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> None:
+    original = getattr(module, name, None)
+    if inspect.isfunction(original):
+        _arguments[name] = {p: i for i, p in enumerate(inspect.signature(original).parameters)}
+        setattr(module, name, wrap(name, original))
+
+
+def _argument(name: str, parameter: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if parameter in kwargs:
+        return kwargs[parameter]
+    place = _arguments[name].get(parameter, 99)
+    return args[place] if place < len(args) else None
+
+
+# --- groups -----------------------------------------------------------------------------------------------------
+
+
+def _group(pg: Any) -> tuple[int, Callable[[], int], tuple[int, ...], Any]:
+    """(number, sequence-number function, members, pg) of a group; None and WORLD mean the default one."""
+    global _default
+    if pg is None:
+        pg = _default
+        if pg is None:
+            pg = _default = _c10d._get_default_group()
+    known = _groups.get(id(pg))
+    return known if known is not None else register_group(pg)
+
+
+def register_group(pg: Any) -> tuple[int, Callable[[], int], tuple[int, ...], Any]:
+    """Give a group its number and write down who its members are."""
+    members = tuple(int(rank) for rank in _c10d.get_process_group_ranks(pg))
+    backend = str(_c10d.get_backend(pg))
+    incarnation = _made.get((members, backend), 0)
+    _made[(members, backend)] = incarnation + 1
+    number = len(_group_numbers)
+    fact: dict[str, object] = {
+        "number": number,
+        "name": str(getattr(pg, "group_name", "")),
+        "description": str(getattr(pg, "group_desc", "")),
+        "backend": backend,
+        "members": _spans(members),
+        "incarnation": incarnation,
+    }
+    _group_numbers.append(fact)
+    known = (number, pg._get_sequence_number_for_group, members, pg)
+    _groups[id(pg)] = known
+    if recorder.writer is not None:
+        import json
+
+        recorder.writer.intern(("group", number), json.dumps(fact), layout.TAG_GROUP)
+    return known
+
+
+def _spans(members: tuple[int, ...]) -> list[list[int]]:
+    """Member ranks as [first, last] spans: short for the thousands of a large group."""
+    spans: list[list[int]] = []
+    for rank in sorted(members):
+        if spans and spans[-1][1] == rank - 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return spans
+
+
+def sample_groups() -> None:
+    """Store every known group's number: what C++ enqueued since shows up in it."""
+    writer = recorder.writer
+    if writer is None:
+        return
+    for number, sequence, _, _ in list(_groups.values()):
+        try:
+            writer.set_group(number, sequence())
+        except Exception:  # a destroyed group answers with an error; its last number stays
+            continue
+
+
+def sample_default() -> None:
+    """Store the default group's number: cheap enough for every hook."""
+    if _default is not None and recorder.writer is not None:
+        known = _groups.get(id(_default))
+        if known is not None:
+            recorder.writer.set_group(known[0], known[1]())
+
+
+# --- details of one call ----------------------------------------------------------------------------------------
+
+
+def _shape(value: Any) -> tuple[int, int]:
+    """(number of elements, dtype's name number) of a tensor or a list of them."""
+    if isinstance(value, (list, tuple)):
+        if not value:
+            return 0, 0
+        return sum(tensor.numel() for tensor in value), _dtype(value[0].dtype)
+    return value.numel(), _dtype(value.dtype)
+
+
+def _dtype(dtype: Any) -> int:
+    number = _dtypes.get(dtype)
+    if number is None:
+        number = _dtypes[dtype] = recorder.name(str(dtype).removeprefix("torch."))
+    return number
+
+
+def _reduce_op(op: Any) -> int:
+    if op is None:
+        return recorder.name("SUM")
+    text = str(op)
+    number = _reduce_ops.get(text)
+    if number is None:
+        number = _reduce_ops[text] = recorder.name(text.rpartition(".")[2][:20])
+    return number
+
+
+def _root(name: str, members: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """src or dst as a global rank; a group's own numbering is translated."""
+    for parameter in ("src", "dst"):
+        if parameter in _arguments[name]:
+            value = _argument(name, parameter, args, kwargs)
+            if value is not None:
+                return int(value)
+            inner = _argument(name, f"group_{parameter}", args, kwargs)
+            if inner is not None:
+                return members[int(inner)]
+            return members[0] if name in ("gather", "scatter", "gather_object") else -1
+    return -1
+
+
+def _enter_collective(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int, int, int]:
+    """Write the entry; returns what `_leave` restores: (phase, site, event, site of the call)."""
+    slot = recorder.slot
+    number, sequence, members, pg = _group(_argument(name, "group", args, kwargs))
+    if _c10d._rank_not_in_group(pg):
+        return slot.phase, slot.phase_site, -1, 0
+    site = slot.outer_site if slot.outer else recorder.site(3)
+    error = sys.exc_info()[1]
+    if error is not None:
+        recorder.exception_handled(error, site)
+    seq = sequence() + 1
+    parameter = TENSOR_OF[name]
+    numel, dtype = _shape(_argument(name, parameter, args, kwargs)) if parameter else (-1, 0)
+    reduce_op = _reduce_op(_argument(name, "op", args, kwargs)) if "op" in _arguments[name] else 0
+    event = recorder.event(
+        _K["collective"], site, compared=True, op=recorder.name(name), dtype=dtype, reduce_op=reduce_op,
+        group=number, seq=seq, numel=numel, root=_root(name, members, args, kwargs),
+    )  # fmt: skip
+    recorder.count("collectives")
+    writer = recorder.writer
+    if writer is not None:
+        writer.set_group(number, seq)
+    before = slot.phase, slot.phase_site
+    slot.operations += 1
+    asynchronous = bool(_argument(name, "async_op", args, kwargs))
+    slot.inside += 1
+    if asynchronous:
+        recorder.change(slot.phase, slot.phase_site)
+    else:
+        recorder.change(_PHASE_COLLECTIVE, site, _COLLECTIVE, event)
+    return before[0], before[1], event, site
+
+
+def _leave(before: tuple[int, int, int, int]) -> None:
+    slot = recorder.slot
+    slot.inside -= 1
+    recorder.change(before[0], before[1])
+
+
+def _fail(error: BaseException, site: int) -> None:
+    try:
+        recorder.exception_passes(error, site)
+    except Exception:
+        recorder.fault("exception")
+
+
+def _remember_work(work: Any, event: int, site: int) -> None:
+    if work is None or event < 0:
+        return
+    if len(_works) >= _WORKS_KEPT:
+        for key in list(_works)[: _WORKS_KEPT // 2]:
+            _works.pop(key, None)
+    _works[id(work)] = (event, site)
+
+
+# --- wrappers ---------------------------------------------------------------------------------------------------
+
+
+def _wrap_collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def collective(*args: Any, **kwargs: Any) -> Any:
+        if not recorder.on or recorder.slot.inside:
+            return original(*args, **kwargs)
+        try:
+            before = _enter_collective(name, args, kwargs)
+        except Exception:
+            recorder.fault(name)
+            return original(*args, **kwargs)
+        if before[2] < 0:
+            return original(*args, **kwargs)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            _fail(error, before[3])
+            raise
+        finally:
+            try:
+                _leave(before)
+            except Exception:
+                recorder.fault(name)
+        if result is not None:
+            try:
+                _remember_work(result, before[2], before[3])
+            except Exception:
+                recorder.fault(name)
+        return result
+
+    return collective
+
+
+def _wrap_object_operation(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def object_operation(*args: Any, **kwargs: Any) -> Any:
+        slot = recorder.slot
+        if not recorder.on or slot.outer:
+            return original(*args, **kwargs)
+        try:
+            slot.outer_site = recorder.site(2)
+            slot.outer = recorder.name(name)
+        except Exception:
+            recorder.fault(name)
+        try:
+            return original(*args, **kwargs)
+        finally:
+            slot.outer = 0
+
+    return object_operation
+
+
+def _wrap_point_to_point(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    direction, parameter = POINT_TO_POINT[name]
+    kind = _K[direction]
+    blocking = name in ("send", "recv")
+
+    def enter(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int, int, int]:
+        slot = recorder.slot
+        number, _, members, pg = _group(_argument(name, "group", args, kwargs))
+        if _c10d._rank_not_in_group(pg):
+            return slot.phase, slot.phase_site, -1, 0
+        site = slot.outer_site if slot.outer else recorder.site(3)
+        error = sys.exc_info()[1]
+        if error is not None:
+            recorder.exception_handled(error, site)
+        peer = _argument(name, parameter, args, kwargs)
+        if peer is None:
+            inner = _argument(name, f"group_{parameter}", args, kwargs)
+            peer = members[int(inner)] if inner is not None else -1
+        tag = int(_argument(name, "tag", args, kwargs) or 0)
+        pair = (direction, number, int(peer), tag)
+        nth = _pair_counts[pair] = _pair_counts.get(pair, 0) + 1
+        numel, dtype = _shape(_argument(name, "tensor", args, kwargs))
+        event = recorder.event(
+            kind, site, compared=True, op=recorder.name(name), dtype=dtype, group=number, numel=numel,
+            peer=int(peer), tag=tag, nth=nth,
+        )  # fmt: skip
+        before = slot.phase, slot.phase_site
+        slot.operations += 1
+        slot.inside += 1
+        if blocking:
+            recorder.change(_PHASE_COLLECTIVE, site, _P2P, event)
+        else:
+            recorder.change(slot.phase, slot.phase_site)
+        return before[0], before[1], event, site
+
+    @functools.wraps(original)
+    def point_to_point(*args: Any, **kwargs: Any) -> Any:
+        if not recorder.on or recorder.slot.inside:
+            return original(*args, **kwargs)
+        try:
+            before = enter(args, kwargs)
+        except Exception:
+            recorder.fault(name)
+            return original(*args, **kwargs)
+        if before[2] < 0:
+            return original(*args, **kwargs)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException as error:
+            _fail(error, before[3])
+            raise
+        finally:
+            try:
+                _leave(before)
+            except Exception:
+                recorder.fault(name)
+        if not blocking:
+            try:
+                _remember_work(result, before[2], before[3])
+            except Exception:
+                recorder.fault(name)
+        return result
+
+    return point_to_point
+
+
+def _wrap_work_wait(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        slot = recorder.slot
+        if not recorder.on or slot.inside:
+            return original(self, *args, **kwargs)
+        try:
+            event, _ = _works.pop(id(self), (-1, 0))
+            site = recorder.site(2)
+            before = (slot.phase, slot.phase_site, event, site)
+            slot.inside += 1
+            recorder.change(_PHASE_COLLECTIVE, site, _COLLECTIVE, event)
+        except Exception:
+            recorder.fault("Work.wait")
+            return original(self, *args, **kwargs)
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException as error:
+            _fail(error, site)
+            raise
+        finally:
+            try:
+                _leave(before)
+            except Exception:
+                recorder.fault("Work.wait")
+
+    return wait
+
+
+def _blocking(name: str, original: Callable[..., Any], wait: int, phase: int, kind: str | None) -> Callable[..., Any]:
+    """A wrapper for calls that block until others come, but have no sequence number."""
+
+    @functools.wraps(original)
+    def blocking(*args: Any, **kwargs: Any) -> Any:
+        slot = recorder.slot
+        if not recorder.on or slot.inside:
+            return original(*args, **kwargs)
+        try:
+            site = recorder.site(2)
+            event = recorder.event(_K[kind], site, op=recorder.name(name)) if kind else -1
+            before = (slot.phase, slot.phase_site, event, site)
+            slot.inside += 1
+            recorder.change(phase, site, wait, event)
+        except Exception:
+            recorder.fault(name)
+            return original(*args, **kwargs)
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            _fail(error, site)
+            raise
+        finally:
+            try:
+                _leave(before)
+            except Exception:
+                recorder.fault(name)
+
+    return blocking
+
+
+def _wrap_monitored_barrier(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    return _blocking(name, original, _COLLECTIVE, _PHASE_COLLECTIVE, "collective")
+
+
+def _wrap_new_group(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    inner = _blocking(name, original, _NEW_GROUP, _PHASE_COLLECTIVE, "new-group")
+
+    @functools.wraps(original)
+    def new_group(*args: Any, **kwargs: Any) -> Any:
+        result = inner(*args, **kwargs)
+        if recorder.on:
+            try:
+                if result is not None and not _c10d._rank_not_in_group(result):
+                    _group(result)
+            except Exception:
+                recorder.fault(name)
+        return result
+
+    return new_group
+
+
+def _wrap_init(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    inner = _blocking(name, original, _INIT, _PHASE_INIT, "init")
+
+    @functools.wraps(original)
+    def init_process_group(*args: Any, **kwargs: Any) -> Any:
+        global _default
+        try:
+            from rankcall.record import start
+
+            start.become_rank()
+            if recorder.on:
+                recorder.identify(initialized="entered", **_claims(name, args, kwargs))
+        except Exception:
+            recorder.fault(name)
+        result = inner(*args, **kwargs)
+        if recorder.on:
+            try:
+                _default = None
+                _group(None)
+                recorder.identify(
+                    initialized="done",
+                    claimed_rank=_c10d.get_rank(),
+                    world_size=_c10d.get_world_size(),
+                    backend=str(_c10d.get_backend()),
+                    **_devices(),
+                )
+                from rankcall.record import dump
+
+                dump.serve()
+            except Exception:
+                recorder.fault(name)
+        return result
+
+    return init_process_group
+
+
+def _claims(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, object]:
+    """Which rank, of how many, meeting where: as the call says, else as the environment does."""
+    import os
+
+    rank = _argument(name, "rank", args, kwargs)
+    world = _argument(name, "world_size", args, kwargs)
+    method = _argument(name, "init_method", args, kwargs)
+    address, port = os.environ.get("MASTER_ADDR", ""), os.environ.get("MASTER_PORT", "")
+    master = f"{address}:{port}" if address or port else ""
+    if isinstance(method, str) and method not in ("", "env://"):
+        master = method
+    if _argument(name, "store", args, kwargs) is not None:
+        master = "store"
+    claims: dict[str, object] = {
+        "claimed_rank": _number(rank, os.environ.get("RANK")),
+        "world_size": _number(world, os.environ.get("WORLD_SIZE")),
+        "master": master,
+        "uses_agent_store": os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and master != method,
+        "backend": str(_argument(name, "backend", args, kwargs) or ""),
+    }
+    return claims
+
+
+def _number(given: Any, environment: str | None) -> int | None:
+    if isinstance(given, int) and given >= 0:
+        return given
+    try:
+        return int(environment) if environment is not None else None
+    except ValueError:
+        return None
+
+
+def _devices() -> dict[str, object]:
+    """What is known without touching a device: versions, visible devices, the current one if CUDA is up."""
+    import os
+    import platform
+
+    import torch
+
+    versions = {"python": platform.python_version(), "torch": str(torch.__version__)}
+    if torch.version.cuda:
+        versions["cuda"] = str(torch.version.cuda)
+    devices: list[str] = []
+    if torch.cuda.is_initialized():
+        index = torch.cuda.current_device()
+        devices.append(f"cuda:{index} {torch.cuda.get_device_name(index)}")
+    elif os.environ.get("CUDA_VISIBLE_DEVICES"):
+        devices.append(f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']}")
+    return {"versions": versions, "devices": devices}
+
+
+def _wrap_destroy(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def destroy_process_group(*args: Any, **kwargs: Any) -> Any:
+        global _default
+        if recorder.on:
+            try:
+                sample_groups()
+                recorder.event(_K["destroy"], recorder.site(2), op=recorder.name(name))
+                group = _argument(name, "group", args, kwargs)
+                if group is None or group is _default:
+                    recorder.identify(initialized="destroyed")
+                    _forget(None)
+                else:
+                    _forget(group)
+            except Exception:
+                recorder.fault(name)
+        return original(*args, **kwargs)
+
+    return destroy_process_group
+
+
+def _forget(group: Any) -> None:
+    """Drop what refers to destroyed groups: their ids may be used again."""
+    global _default
+    if group is None:
+        _groups.clear()
+        _works.clear()
+        _pair_counts.clear()
+        _default = None
+    else:
+        _groups.pop(id(group), None)

@@ -1,0 +1,148 @@
+"""The fixed words of the terminal output, in each language; what a verdict says is in the report itself."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Language = Literal["en", "zh"]
+
+_ENGLISH: dict[str, str] = {
+    "where": "Where",
+    "in": "in",
+    "stack": "Stack of rank {rank}, innermost call first",
+    "stack.more": "{count} more frames; -v shows them",
+    "why": "Why",
+    "fix": "What to do",
+    "rivals": "It could also be",
+    "roll-call": "Roll call",
+    "ranks": "{count} ranks",
+    "ranks.one": "1 rank",
+    "hosts": "{count} hosts",
+    "rows.more": "{count} more ranks in other states; -v lists every rank",
+    "findings": "Also seen",
+    "findings.more": "{count} more; -v shows them",
+    "incidents": "Said while the job ran",
+    "incident.withdrawn": "withdrawn after {duration}: the job moved on",
+    "evidence": "Evidence",
+    "notes": "Notes",
+    "error": "error",
+    "warning": "warning",
+    "note": "note",
+    "proven": "proven",
+    "not-proven": "not proven",
+    "sure": "{percent} % sure",
+    "detected": "found after {duration}",
+    "facts.between": ", ",
+    "explain": "More: rankcall explain {name}",
+    "report": "Report: {path}",
+    "command": "Command: {command}",
+    "completed": "nothing to explain: the job completed ({size})",
+    "completed.steps": "{ranks}, {steps} steps",
+    "no-verdict": "no verdict: nothing in what was recorded says which rank is to blame",
+    "no-verdict.crashed": "the job failed, and nothing in what was recorded says which rank was first",
+    "no-verdict.hung": "the job hangs, and nothing in what was recorded says which rank is to blame",
+    "no-verdict.stopped": "the job was stopped; no rank was to blame at that moment",
+    "outcome.completed": "completed",
+    "outcome.crashed": "crashed",
+    "outcome.hung": "hung",
+    "outcome.stopped": "stopped",
+    "col.rank": "rank",
+    "col.host": "host",
+    "col.local": "local",
+    "col.world": "world size",
+    "col.pid": "pid",
+    "col.state": "state",
+    "col.step": "step",
+    "col.doing": "doing",
+    "col.where": "where",
+    "col.exit": "exit",
+    "col.devices": "devices",
+    "state.waiting": "waiting",
+    "state.missing": "missing",
+    "state.computing": "computing",
+    "state.loading": "loading",
+    "state.saving": "saving",
+    "state.finished": "finished",
+    "state.crashed": "crashed",
+    "state.frozen": "frozen",
+    "state.unknown": "unknown",
+    "exit.code": "exit {code}",
+}
+
+_CHINESE: dict[str, str] = {
+    "where": "位置",
+    "in": "于",
+    "stack": "rank {rank} 的调用栈（最内层在前）",
+    "stack.more": "还有 {count} 层；-v 显示全部",
+    "why": "原因",
+    "fix": "处理办法",
+    "rivals": "也可能是",
+    "roll-call": "点名",
+    "ranks": "{count} 个 rank",
+    "ranks.one": "1 个 rank",
+    "hosts": "{count} 台主机",
+    "rows.more": "还有 {count} 个其他状态的 rank；-v 列出全部",
+    "findings": "另外发现",
+    "findings.more": "还有 {count} 条；-v 显示全部",
+    "incidents": "运行期间的判断",
+    "incident.withdrawn": "{duration}后撤回：作业又继续了",
+    "evidence": "证据",
+    "notes": "备注",
+    "error": "错误",
+    "warning": "警告",
+    "note": "提示",
+    "proven": "已证实",
+    "not-proven": "未证实",
+    "sure": "把握 {percent} %",
+    "detected": "{duration}后发现",
+    "facts.between": "，",
+    "explain": "更多：rankcall explain {name}",
+    "report": "报告：{path}",
+    "command": "命令：{command}",
+    "completed": "无需解释：作业已正常完成（{size}）",
+    "completed.steps": "{ranks}，{steps} 步",
+    "no-verdict": "没有结论：记录中没有足够的信息指出是哪个 rank",
+    "no-verdict.crashed": "作业失败；记录中看不出最先出错的是哪个 rank",
+    "no-verdict.hung": "作业挂起；记录中看不出是哪个 rank 造成的",
+    "no-verdict.stopped": "作业被停止；当时没有哪个 rank 有问题",
+    "outcome.completed": "已完成",
+    "outcome.crashed": "崩溃",
+    "outcome.hung": "挂起",
+    "outcome.stopped": "已停止",
+    "col.rank": "rank",
+    "col.host": "主机",
+    "col.local": "本地",
+    "col.world": "world size",
+    "col.pid": "pid",
+    "col.state": "状态",
+    "col.step": "步",
+    "col.doing": "正在做",
+    "col.where": "位置",
+    "col.exit": "退出",
+    "col.devices": "设备",
+    "state.waiting": "等待",
+    "state.missing": "缺席",
+    "state.computing": "计算",
+    "state.loading": "读数据",
+    "state.saving": "保存",
+    "state.finished": "结束",
+    "state.crashed": "崩溃",
+    "state.frozen": "冻结",
+    "state.unknown": "未知",
+    "exit.code": "退出码 {code}",
+}
+
+_LANGUAGES: dict[str, dict[str, str]] = {"en": _ENGLISH, "zh": _CHINESE}
+
+
+class Words:
+    """The words of one language: `words("ranks", count=4)`."""
+
+    def __init__(self, language: Language = "en") -> None:
+        self._table = _LANGUAGES[language]
+
+    def __call__(self, key: str, **values: object) -> str:
+        return self._table[key].format(**values)
+
+    def ranks(self, count: int) -> str:
+        return self("ranks.one") if count == 1 else self("ranks", count=count)

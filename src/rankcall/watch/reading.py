@@ -1,0 +1,290 @@
+"""Reads one record from outside: bytes -> the snapshot's types. The file may be written to meanwhile, and may hold
+anything: sizes are fixed, every number is checked, what makes no sense is left out."""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from rankcall.record import layout
+from rankcall.snapshot import (
+    Counters,
+    Event,
+    EventKind,
+    ExceptionNote,
+    ExitNote,
+    Frame,
+    Group,
+    Phase,
+    Wait,
+    WaitKind,
+)
+
+_RETRIES = 4
+
+
+class SlotView(msgspec.Struct, frozen=True):
+    """A slot as it stands: what a thread does now. `changes` grows with every change."""
+
+    changes: int
+    thread: int
+    phase: Phase
+    wait: str
+    main: bool
+    phase_since: float
+    since: float
+    phase_site: int
+    step: int | None
+    event: int
+    operations: int
+    time: float
+
+
+class Record:
+    """An open record. Raises ValueError for what is none; every read after that answers from what is there."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size != layout.SIZE:
+                raise ValueError(f"{path.name}: {os.fstat(file.fileno()).st_size} bytes, not {layout.SIZE}")
+            self.map = mmap.mmap(file.fileno(), layout.SIZE, access=mmap.ACCESS_READ)
+        magic, version, _, self.pid, self.start = layout.HEADER.unpack_from(self.map, 0)
+        if magic != layout.MAGIC or version != layout.LAYOUT_VERSION:
+            self.map.close()
+            raise ValueError(f"{path.name}: not a record of layout {layout.LAYOUT_VERSION}")
+        self._strings: list[tuple[int, str]] = [(0, "")]
+        self._strings_at = 0
+        self._identity_generation = -1
+        self._identity: dict[str, object] = {}
+
+    def close(self) -> None:
+        self.map.close()
+
+    # --- plain parts -------------------------------------------------------------------------------------------
+
+    def counter(self, name: str) -> int:
+        value: int = layout.COUNTER.unpack_from(self.map, layout.COUNTER_INDEX[name])[0]
+        return value
+
+    def blob(self, name: str) -> object:
+        """The JSON of a blob, None if there is none or it is being written over and over."""
+        at, half = layout.BLOB_AT[name], layout.BLOBS[name]
+        for _ in range(_RETRIES):
+            generation, *lengths = layout.BLOB_HEAD.unpack_from(self.map, at)
+            if generation == 0:
+                return None
+            which = generation & 1
+            length = min(lengths[which], half)
+            data = self.map[at + 64 + which * half : at + 64 + which * half + length]
+            if layout.BLOB_HEAD.unpack_from(self.map, at)[0] == generation:
+                try:
+                    return cast(object, msgspec.json.decode(data))
+                except msgspec.DecodeError:
+                    continue
+        return None
+
+    def identity(self) -> dict[str, object]:
+        generation = layout.BLOB_HEAD.unpack_from(self.map, layout.BLOB_AT["identity"])[0]
+        if generation != self._identity_generation:
+            found = self.blob("identity")
+            if isinstance(found, dict):
+                self._identity = found
+                self._identity_generation = generation
+        return self._identity
+
+    def slots(self) -> list[SlotView]:
+        used = min(max(self.counter("slots_used"), 0), layout.SLOTS)
+        views = (self._slot(number) for number in range(used))
+        return [view for view in views if view is not None]
+
+    def _slot(self, number: int) -> SlotView | None:
+        at = layout.SLOTS_AT + number * layout.SLOT_SIZE
+        for _ in range(_RETRIES):
+            (begin, thread, phase, wait, main, phase_since, since, site, step, event, operations, time, end) = (
+                layout.SLOT.unpack_from(self.map, at)
+            )
+            if begin == end and begin > 0:
+                return SlotView(
+                    changes=begin, thread=thread, phase=cast(Phase, _pick(layout.PHASES, phase, "idle")),
+                    wait=_pick(layout.WAITS, wait, "none"), main=bool(main), phase_since=phase_since, since=since,
+                    phase_site=site, step=None if step < 0 else step, event=event, operations=operations, time=time,
+                )  # fmt: skip
+        return None
+
+    # --- strings -----------------------------------------------------------------------------------------------
+
+    def text(self, number: int) -> str:
+        """A string of the table; empty for 0 and for what is not there."""
+        if number >= len(self._strings):
+            self._read_strings()
+        return self._strings[number][1] if 0 <= number < len(self._strings) else ""
+
+    def _read_strings(self) -> None:
+        end = min(max(self.counter("strings_end"), 0), layout.STRINGS_SIZE)
+        while self._strings_at + layout.STRING_HEAD.size <= end:
+            at = layout.STRINGS_AT + self._strings_at
+            length, tag = layout.STRING_HEAD.unpack_from(self.map, at)
+            start = at + layout.STRING_HEAD.size
+            if self._strings_at + layout.STRING_HEAD.size + length > end:
+                break
+            data = self.map[start : start + length]
+            self._strings.append((tag, data.decode("utf-8", "replace")))
+            self._strings_at += layout.STRING_HEAD.size + length
+
+    def site(self, number: int) -> Frame | None:
+        parts = self.text(number).split("\0")
+        if len(parts) != 3 or not parts[1].isdigit():
+            return None
+        return Frame(parts[0], int(parts[1]), parts[2])
+
+    # --- groups ------------------------------------------------------------------------------------------------
+
+    def groups(self) -> list[Group]:
+        """The process groups this rank knows, in the order in which it met them."""
+        self._read_strings()
+        found: list[Group] = []
+        for tag, text in self._strings:
+            if tag != layout.TAG_GROUP:
+                continue
+            try:
+                fact = msgspec.json.decode(text.encode(), type=_GroupFact)
+            except msgspec.DecodeError:
+                continue
+            seq = self._group_number(fact.number)
+            members = expand(fact.members)
+            key = f"{spans_text(fact.members)}#{fact.incarnation}"
+            found.append(
+                Group(key=key, name=fact.name, description=fact.description, backend=fact.backend, members=members,
+                      incarnation=fact.incarnation, enqueued=None if seq < 0 else seq)  # fmt: skip
+            )
+        return found
+
+    def _group_number(self, number: int) -> int:
+        if not 0 <= number < layout.GROUPS:
+            return layout.NONE
+        value: int = layout.GROUP.unpack_from(self.map, layout.GROUPS_AT + 8 * number)[0]
+        return value
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    def event(self, index: int, groups: list[Group]) -> Event | None:
+        """The event of that number, None if the ring has gone on past it."""
+        at = layout.RING_AT + (index & (layout.RING_EVENTS - 1)) * layout.EVENT_SIZE
+        fields = layout.EVENT.unpack_from(self.map, at)
+        if fields[0] != index or fields[-1] != index:
+            return None
+        (_, time, kind, op, outer, dtype, reduce_op, _, group, seq, numel, root, peer, tag, nth, step, site, place, _) = (
+            fields
+        )
+        known = groups[group] if 0 <= group < len(groups) else None
+        return Event(
+            index=index, time=time, kind=cast(EventKind, _pick(layout.KINDS, kind, "wait")), place=_plain(place),
+            op=self.text(op), outer=self.text(outer), group=known.key if known else "", seq=_plain(seq),
+            numel=_plain(numel), dtype=self.text(dtype) or None, reduce_op=self.text(reduce_op) or None,
+            root=_plain(root), peer=_plain(peer), tag=_plain(tag), nth=_plain(nth), step=_plain(step),
+            site=self.site(site),
+        )  # fmt: skip
+
+    def ring(self, groups: list[Group]) -> list[Event]:
+        """All events that the ring still holds, oldest first."""
+        end = self.counter("events")
+        start = max(0, end - layout.RING_EVENTS)
+        events = (self.event(index, groups) for index in range(start, end))
+        return [event for event in events if event is not None]
+
+    def wait(self, slot: SlotView, groups: list[Group]) -> Wait | None:
+        """What the thread of a slot waits in, if it is inside a blocking call."""
+        if slot.wait == "none":
+            return None
+        event = self.event(slot.event, groups) if slot.event >= 0 else None
+        kind = cast(WaitKind, slot.wait)
+        if event is None:
+            return Wait(kind=kind, op="wait", since=slot.since, site=self.site(slot.phase_site))
+        if event.kind in ("send", "recv"):
+            kind = "p2p"
+        backend = next((group.backend for group in groups if group.key == event.group), "")
+        return Wait(
+            kind=kind, op=event.kind if kind == "p2p" else event.op, group=event.group, backend=backend, seq=event.seq,
+            outer=event.outer or (event.op if kind == "p2p" else ""), numel=event.numel, dtype=event.dtype,
+            reduce_op=event.reduce_op, root=event.root, peer=event.peer, tag=event.tag, nth=event.nth,
+            site=self.site(slot.phase_site) or event.site, since=slot.since,
+        )  # fmt: skip
+
+    def counters(self) -> Counters:
+        return Counters(**{name: max(self.counter(name), 0) for name in Counters.__struct_fields__})
+
+    def loop_step(self) -> int | None:
+        return _plain(self.counter("loop_step"))
+
+    # --- notes -------------------------------------------------------------------------------------------------
+
+    def exit_note(self) -> ExitNote | None:
+        found = self.blob("note")
+        if not isinstance(found, dict) or found.get("kind") not in ("exception", "exit", "finish"):
+            return None
+        code, site, error, time = (found.get(name) for name in ("code", "site", "exception", "time"))
+        return ExitNote(
+            kind=found["kind"], time=float(time) if isinstance(time, (int, float)) else 0.0,
+            code=code if isinstance(code, int) else None, site=_frame(site), exception=_exception(error),
+        )  # fmt: skip
+
+    def handled(self) -> tuple[ExceptionNote, ...]:
+        found = self.blob("handled")
+        notes = [_exception(item) for item in found] if isinstance(found, list) else []
+        return tuple(note for note in notes if note is not None)
+
+
+class _GroupFact(msgspec.Struct):
+    number: int
+    name: str
+    description: str
+    backend: str
+    members: list[tuple[int, int]]
+    incarnation: int
+
+
+def expand(spans: list[tuple[int, int]]) -> tuple[int, ...]:
+    """Spans of ranks as the ranks; at most a million, whatever the record claims."""
+    ranks: list[int] = []
+    for first, last in spans:
+        ranks.extend(range(first, min(last, first + 1_000_000 - len(ranks)) + 1))
+        if len(ranks) >= 1_000_000:
+            break
+    return tuple(ranks)
+
+
+def spans_text(spans: list[tuple[int, int]]) -> str:
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
+
+
+def _pick(names: tuple[str, ...], number: int, otherwise: str) -> str:
+    return names[number] if 0 <= number < len(names) else otherwise
+
+
+def _plain(value: int) -> int | None:
+    return None if value < 0 else value
+
+
+def _frame(value: object) -> Frame | None:
+    if isinstance(value, list) and len(value) == 3 and isinstance(value[1], int):
+        return Frame(str(value[0]), value[1], str(value[2]))
+    return None
+
+
+def _exception(value: object) -> ExceptionNote | None:
+    if not isinstance(value, dict):
+        return None
+    frames = [_frame(item) for item in value.get("frames") or ()]
+    time = value.get("time")
+    return ExceptionNote(
+        type=str(value.get("type", "")), message=str(value.get("message", "")),
+        frames=tuple(frame for frame in frames if frame is not None),
+        chain=tuple(str(item) for item in value.get("chain") or ()),
+        time=float(time) if isinstance(time, (int, float)) else None,
+        parameters=tuple(str(item) for item in value.get("parameters") or ()),
+    )  # fmt: skip
