@@ -60,7 +60,7 @@ OutputOption = Annotated[
 ]
 LangOption = Annotated[Lang, typer.Option("--lang", help="Language of the texts.")]
 NoColorOption = Annotated[bool, typer.Option("--no-color", help="No colours, even on a terminal.")]
-VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Everything: all ranks, stacks, evidence.")]
+VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Everything, with tracebacks of errors.")]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -145,6 +145,7 @@ def _rankcall(
 
 @app.command(
     "run",
+    short_help="Start a script on N ranks as torchrun does, and watch them.",
     add_help_option=False,
     context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
     options_metavar="[torchrun's options]",
@@ -157,12 +158,16 @@ def _run_for_help(
     raise SystemExit(_guarded(functools.partial(_run, list(arguments or [])), verbose=False))
 
 
-@app.command("why", epilog="Example:  rankcall why rankcall-runs/20260131-0312-train-a1b2c3")
+@app.command(
+    "why",
+    short_help="Say which rank did not arrive, and why.",
+    epilog="Example:  rankcall why rankcall-runs/20260131-0312-train-a1b2c3",
+)
 @_verb
 def why(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="[RUN_DIR | FILE]", help="A run's folder, or its snapshot.json.", show_default=False),
+        typer.Argument(metavar="RUN_DIR|FILE", help="A run's folder, or its snapshot.json.", show_default=False),
     ] = None,
     format: Annotated[ReportFormat, typer.Option("--format", help="What to write.")] = ReportFormat.terminal,
     output: OutputOption = None,
@@ -175,11 +180,11 @@ def why(
 
     Exit code 0: nothing to explain. 1: a verdict, or a finding. 2: nothing that could be read.
     """
+    from rankcall.render.output import Target
     from rankcall.why import Wanted, answer
 
-    detail = "quiet" if quiet else "verbose" if verbose else "normal"
-    wanted = Wanted(format.value, output, lang.value, False if no_color else None, detail)
-    return answer(paths or [], wanted)
+    wanted = Wanted(format.value, lang.value, "quiet" if quiet else "verbose" if verbose else "normal")
+    return answer(paths or [], wanted, Target(output, color=False if no_color else None))
 
 
 def _complete_name(incomplete: str) -> list[str]:
@@ -188,12 +193,16 @@ def _complete_name(incomplete: str) -> list[str]:
     return [name for name in names() if name.startswith(incomplete)]
 
 
-@app.command("explain", epilog="Example:  rankcall explain uneven-steps")
+@app.command(
+    "explain",
+    short_help="What a pitfall is, how to tell, how to fix it.",
+    epilog="Example:  rankcall explain uneven-steps",
+)
 @_verb
 def explain(
     name: Annotated[
         str | None,
-        typer.Argument(metavar="[NAME]", autocompletion=_complete_name, help="A pitfall.", show_default=False),
+        typer.Argument(metavar="NAME", autocompletion=_complete_name, help="A pitfall.", show_default=False),
     ] = None,
     format: Annotated[PageFormat, typer.Option("--format", help="What to write.")] = PageFormat.terminal,
     output: OutputOption = None,
@@ -203,11 +212,15 @@ def explain(
 ) -> int:
     """What a pitfall is, how to tell, how to fix it; without NAME, the list of all pitfalls."""
     from rankcall.explain import explain as explain_name
+    from rankcall.render.output import Target
 
-    return explain_name(name, format.value, output, lang.value, False if no_color else None)
+    target = Target(output, color=False if no_color else None)
+    return explain_name(name, format.value, lang.value, target)
 
 
-@app.command("demo", epilog="Example:  rankcall demo --keep ./demo-run")
+@app.command(
+    "demo", short_help="A small job with a planted hang, explained.", epilog="Example:  rankcall demo --keep ./demo-run"
+)
 @_verb
 def demo(
     keep: Annotated[

@@ -107,7 +107,7 @@ def _is_own(file: str) -> bool:
 def workers_line(process: psutil.Process) -> str:
     """What the rank's own child processes do, if it has any that are interesting."""
     try:
-        children = [child for child in process.children() if "python" in child.name()]
+        children = [child for child in process.children() if "python" in child.exe()]
     except psutil.Error:
         return ""
     lines = {stack_line(child) for child in children}

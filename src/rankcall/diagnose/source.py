@@ -67,10 +67,12 @@ class Spot:
     function: str
     loops: tuple[Loop, ...]
     guards: tuple[Guard, ...]
+    first: int = 0  # the function's lines; 0: the module itself
+    last: int = 0
+    handlers: tuple[int, ...] = ()  # lines of the excepts that would catch what is raised here and go on
 
 
 _NOWHERE = Spot("", (), ())
-_Block = ast.If | ast.For | ast.AsyncFor | ast.While | ast.Try | ast.With | ast.AsyncWith
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 _Loops = (ast.For, ast.AsyncFor, ast.While)
 
@@ -208,6 +210,26 @@ class Program:
             ]
         return tuple(found)
 
+    def loops_around(self, frame: Frame | None, depth: int = 3) -> tuple[Loop, ...]:
+        """The loops a line runs in, innermost first: its function's own, then those around the calls of it."""
+        if frame is None or depth == 0:
+            return ()
+        spot = self.spot(frame)
+        callers = self.callers(spot.function or frame.function)
+        outer = self.loops_around(callers[0], depth - 1) if len(callers) == 1 else ()
+        return spot.loops + outer
+
+    def handlers_around(self, frame: Frame | None, depth: int = 3) -> tuple[Frame, ...]:
+        """The `except` lines that swallow what is raised at a line, in its function and around the calls of it."""
+        if frame is None or depth == 0:
+            return ()
+        spot = self.spot(frame)
+        own = tuple(Frame(frame.file, line, spot.function) for line in spot.handlers)
+        callers = self.callers(spot.function or frame.function)
+        if own or len(callers) != 1:
+            return own
+        return self.handlers_around(callers[0], depth - 1)
+
     def exclusive(self, one: Frame | None, other: Frame | None) -> Guard | None:
         """The condition whose two sides these lines stand on, if there is one."""
         first = {(guard.file, guard.line): guard for guard in self.spot(one).guards}
@@ -230,6 +252,8 @@ def _spot(file: _File, line: int) -> Spot:
     function = ""
     loops: list[Loop] = []
     guards: list[Guard] = []
+    handlers: list[int] = []
+    first = last = 0
     body: list[ast.stmt] = file.tree.body
     while True:
         node = next((stmt for stmt in body if stmt.lineno <= line <= (stmt.end_lineno or stmt.lineno)), None)
@@ -239,7 +263,8 @@ def _spot(file: _File, line: int) -> Spot:
             break
         if isinstance(node, (*_Function, ast.ClassDef)):
             if isinstance(node, _Function):
-                function, loops, guards = node.name, [], []
+                function, loops, guards, handlers = node.name, [], [], []
+                first, last = node.lineno, node.end_lineno or node.lineno
             body = node.body
             continue
         if isinstance(node, _Loops):
@@ -250,7 +275,21 @@ def _spot(file: _File, line: int) -> Spot:
         guard, body = entered
         if guard is not None:
             guards.append(guard)
-    return Spot(function, tuple(reversed(loops)), tuple(reversed(guards)))
+        if body is getattr(node, "body", None):
+            handlers += [handler.lineno for handler in getattr(node, "handlers", ()) if _swallows(handler)]
+    return Spot(
+        function, tuple(reversed(loops)), tuple(reversed(guards)), first, last, tuple(reversed(handlers))
+    )
+
+
+def _swallows(handler: ast.ExceptHandler) -> bool:
+    """False for handlers that raise or leave the program, and for the ordinary end of an iterator."""
+    if handler.type is not None and _dotted_tail(handler.type) in ("StopIteration", "KeyboardInterrupt", "ImportError"):
+        return False
+    last = handler.body[-1] if handler.body else None
+    if isinstance(last, ast.Raise):
+        return False
+    return not (isinstance(last, ast.Expr) and _jump_kind(last.value) == "exit")
 
 
 def _decorated(body: list[ast.stmt], line: int) -> ast.stmt | None:

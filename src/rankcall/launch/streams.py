@@ -29,6 +29,8 @@ MOST_IN_MEMORY = 1 << 20
 GATHER = 0.004
 # How long after a failed write the file is tried again (seconds).
 RETRY = 5.0
+# How long a left-over process that never stops printing can delay the end (seconds).
+LAST_ROUND = 2.0
 
 
 class Stream:
@@ -40,6 +42,7 @@ class Stream:
         self.to_console = to_console
         self.closed = False  # no writer is left and all was read
         self.unsaved = 0  # bytes that are not in the file
+        self._gap = 0  # those of them that no mark in the file speaks of yet
         self.reader, self.writer = os.pipe()
         os.set_blocking(self.reader, False)
         with contextlib.suppress(OSError, AttributeError):  # a limit of the system, or not Linux
@@ -126,6 +129,7 @@ class Stream:
                     self._segments.append((start, end))
             if rest:
                 self.unsaved += len(rest)
+                self._gap += len(rest)
                 if self.to_console:
                     self._segments.append(rest)
                     self._in_memory += len(rest)
@@ -150,14 +154,15 @@ class Stream:
 
     def _mark_gap(self) -> bool:
         """Say in the file how much is missing at this place."""
-        if not self.unsaved:
+        if not self._gap:
             return True
-        mark = f"\n[rankcall: {self.unsaved} bytes could not be saved here]\n".encode()
+        mark = f"\n[rankcall: {self._gap} bytes could not be saved here]\n".encode()
         try:
             self._saved += os.write(self._file, mark)
         except OSError:
             self._retry_at = time.monotonic() + RETRY
             return False
+        self._gap = 0
         return True
 
     def _read(self, start: int, stop: int) -> bytes:
@@ -219,16 +224,18 @@ class Capture:
         poller = select.poll()
         watched: set[int] = set()
         poller.register(self._wake_reader, select.POLLIN)
+        end = None
         while True:
-            last_round = self._stopping
+            if self._stopping and end is None:
+                end = time.monotonic() + LAST_ROUND
             crowded = self._watch(poller, watched)
-            ready = [number for number, _ in poller.poll(0 if last_round else 50 if crowded else None)]
-            if not last_round and ready != [self._wake_reader]:
+            ready = [number for number, _ in poller.poll(20 if crowded else None if end is None else 0)]
+            if end is None and ready != [self._wake_reader]:
                 time.sleep(GATHER)
             moved = self._receive(ready)
             if moved:
                 self._on_text()
-            if last_round and not moved and not crowded:
+            if end is not None and not crowded and (not moved or time.monotonic() > end):
                 return
 
     def _watch(self, poller: select.poll, watched: set[int]) -> bool:
@@ -261,11 +268,14 @@ class Capture:
                 if stream is None or stream.crowded or not stream.receive():
                     break
                 moved = True
-        return moved or any(True for number in ready if number in self._streams and self._streams[number].closed)
+            moved = moved or (stream is not None and stream.closed)
+        return moved
 
 
 def _readable(number: int) -> bool:
+    poller = select.poll()
     try:
-        return bool(select.select([number], [], [], 0)[0])
+        poller.register(number, select.POLLIN)
+        return bool(poller.poll(0))
     except (OSError, ValueError):
         return False

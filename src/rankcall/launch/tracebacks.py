@@ -197,12 +197,18 @@ class StderrFilter:
         """Nothing comes any more."""
         return self.ended(self._failed or self._shown.failing, now)
 
+    def give_up(self) -> bytes:
+        """Show everything that is held back, as it is."""
+        out = self._release(last_words=False)
+        block, self._block = self._block, None
+        return out + (b"".join(block.lines) if block is not None else b"")
+
     def _line(self, line: bytes, now: float) -> bytes:
         block = self._block
         if block is not None:
             if block.takes(line):
                 block.last = now
-                return self._release_all(now) if block.size > MOST_HELD else b""
+                return self.give_up() if block.size > MOST_HELD else b""  # too large to be a traceback
             return self._complete(now) + self._line(line, now)
         if _START.match(line):
             self._block = Block(line, now)
@@ -278,9 +284,3 @@ class StderrFilter:
             self._show(item, last_words or item.uncaught) if isinstance(item, Block) else self._plain(item)
             for item in held
         )
-
-    def _release_all(self, now: float) -> bytes:
-        """Show everything held: it has grown too large to be a traceback."""
-        out = self._release(last_words=False)
-        block, self._block = self._block, None
-        return out + (b"".join(block.lines) if block is not None else b"")

@@ -133,6 +133,8 @@ class Recorder:
 
     def _file_kind(self, name: str) -> int:
         """0: torch's, Python's or ours; 1: an installed library's; 2: the user's own."""
+        if name.startswith(_DEMO):
+            return 2
         if name.startswith(("<frozen", self.torch_root, _OURS)):
             return 0
         if "/site-packages/" in name or "/dist-packages/" in name:
@@ -258,6 +260,7 @@ class Recorder:
 
 
 _OURS = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_DEMO = os.path.join(_OURS, "demo") + os.sep
 _STDLIB = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 
 recorder = Recorder()

@@ -58,7 +58,7 @@ def wants_color(file: TextIO) -> bool:
 def current_folder() -> str:
     """The folder that paths are shown from, "" if it was removed."""
     try:
-        return os.getcwd()  # noqa: PTH109 - the same as Path.cwd, as the string that is wanted
+        return os.getcwd()
     except OSError:
         return ""
 

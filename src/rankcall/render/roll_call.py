@@ -109,9 +109,8 @@ def _most_telling(groups: list[list[RankRow]], guilty: frozenset[int]) -> list[l
 def _line(rows: Sequence[RankRow], guilty: frozenset[int], words: Words, base: str) -> RollLine:
     first = rows[0]
     known = [row.rank for row in rows if row.rank is not None]
-    ranks = plain.ranges(known, most_runs=4) if known else "?"
     return RollLine(
-        ranks=ranks if len(rows) == 1 or len(set(known)) == 1 else f"{ranks} ({len(rows)})",
+        ranks=_ranks(known, len(rows)),
         host=_host(rows, words),
         local_rank=_same(rows, lambda row: row.local_rank),
         world_size=_same(rows, lambda row: row.world_size),
@@ -124,6 +123,14 @@ def _line(rows: Sequence[RankRow], guilty: frozenset[int], words: Words, base: s
         devices=plain.line(", ".join(first.devices), 40) if len(rows) == 1 else "",
         culprit=first.rank in guilty,
     )
+
+
+def _ranks(known: Sequence[int], count: int) -> str:
+    """`7`, `0-36, 38-63 (63)`, or `0, 2, 4, … (32)` where there are many runs; `?` for those without a rank."""
+    if not known:
+        return "?"
+    shown = plain.ranges(known, most_runs=3)
+    return shown if len(set(known)) == 1 else f"{shown.partition(' and ')[0]}{', …' * (' and ' in shown)} ({count})"
 
 
 def _host(rows: Sequence[RankRow], words: Words) -> str:

@@ -34,7 +34,9 @@ _FRAME = """\
 {styles}
 </style>
 <defs>
-<clipPath id="{unique_id}-clip-terminal"><rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/></clipPath>
+<clipPath id="{unique_id}-clip-terminal">
+<rect x="0" y="0" width="{terminal_width}" height="{terminal_height}"/>
+</clipPath>
 {lines}
 </defs>
 <rect fill="#181a1f" x="1" y="1" width="{terminal_width}" height="{terminal_height}" rx="8"/>

@@ -83,7 +83,7 @@ class Record:
             data = self.map[at + 64 + which * half : at + 64 + which * half + length]
             if layout.BLOB_HEAD.unpack_from(self.map, at)[0] == generation:
                 try:
-                    return cast(object, msgspec.json.decode(data))
+                    return cast("object", msgspec.json.decode(data))
                 except msgspec.DecodeError:
                     continue
         return None
@@ -110,10 +110,19 @@ class Record:
             )
             if begin == end and begin > 0:
                 return SlotView(
-                    changes=begin, thread=thread, phase=cast(Phase, _pick(layout.PHASES, phase, "idle")),
-                    wait=_pick(layout.WAITS, wait, "none"), main=bool(main), phase_since=phase_since, since=since,
-                    phase_site=site, step=None if step < 0 else step, event=event, operations=operations, time=time,
-                )  # fmt: skip
+                    changes=begin,
+                    thread=thread,
+                    phase=cast("Phase", _pick(layout.PHASES, phase, "idle")),
+                    wait=_pick(layout.WAITS, wait, "none"),
+                    main=bool(main),
+                    phase_since=phase_since,
+                    since=since,
+                    phase_site=site,
+                    step=None if step < 0 else step,
+                    event=event,
+                    operations=operations,
+                    time=time,
+                )
         return None
 
     # --- strings -----------------------------------------------------------------------------------------------
@@ -159,8 +168,15 @@ class Record:
             members = expand(fact.members)
             key = f"{spans_text(fact.members)}#{fact.incarnation}"
             found.append(
-                Group(key=key, name=fact.name, description=fact.description, backend=fact.backend, members=members,
-                      incarnation=fact.incarnation, enqueued=None if seq < 0 else seq)  # fmt: skip
+                Group(
+                    key=key,
+                    name=fact.name,
+                    description=fact.description,
+                    backend=fact.backend,
+                    members=members,
+                    incarnation=fact.incarnation,
+                    enqueued=None if seq < 0 else seq,
+                )
             )
         return found
 
@@ -178,17 +194,47 @@ class Record:
         fields = layout.EVENT.unpack_from(self.map, at)
         if fields[0] != index or fields[-1] != index:
             return None
-        (_, time, kind, op, outer, dtype, reduce_op, _, group, seq, numel, root, peer, tag, nth, step, site, place, _) = (
-            fields
-        )
+        (
+            _,
+            time,
+            kind,
+            op,
+            outer,
+            dtype,
+            reduce_op,
+            _,
+            group,
+            seq,
+            numel,
+            root,
+            peer,
+            tag,
+            nth,
+            step,
+            site,
+            place,
+            _,
+        ) = fields
         known = groups[group] if 0 <= group < len(groups) else None
         return Event(
-            index=index, time=time, kind=cast(EventKind, _pick(layout.KINDS, kind, "wait")), place=_plain(place),
-            op=self.text(op), outer=self.text(outer), group=known.key if known else "", seq=_plain(seq),
-            numel=_plain(numel), dtype=self.text(dtype) or None, reduce_op=self.text(reduce_op) or None,
-            root=_plain(root), peer=_plain(peer), tag=_plain(tag), nth=_plain(nth), step=_plain(step),
+            index=index,
+            time=time,
+            kind=cast("EventKind", _pick(layout.KINDS, kind, "wait")),
+            place=_plain(place),
+            op=self.text(op),
+            outer=self.text(outer),
+            group=known.key if known else "",
+            seq=_plain(seq),
+            numel=_plain(numel),
+            dtype=self.text(dtype) or None,
+            reduce_op=self.text(reduce_op) or None,
+            root=_plain(root),
+            peer=_plain(peer),
+            tag=_plain(tag),
+            nth=_plain(nth),
+            step=_plain(step),
             site=self.site(site),
-        )  # fmt: skip
+        )
 
     def ring(self, groups: list[Group]) -> list[Event]:
         """All events that the ring still holds, oldest first."""
@@ -202,18 +248,29 @@ class Record:
         if slot.wait == "none":
             return None
         event = self.event(slot.event, groups) if slot.event >= 0 else None
-        kind = cast(WaitKind, slot.wait)
+        kind = cast("WaitKind", slot.wait)
         if event is None:
             return Wait(kind=kind, op="wait", since=slot.since, site=self.site(slot.phase_site))
         if event.kind in ("send", "recv"):
             kind = "p2p"
         backend = next((group.backend for group in groups if group.key == event.group), "")
         return Wait(
-            kind=kind, op=event.kind if kind == "p2p" else event.op, group=event.group, backend=backend, seq=event.seq,
-            outer=event.outer or (event.op if kind == "p2p" else ""), numel=event.numel, dtype=event.dtype,
-            reduce_op=event.reduce_op, root=event.root, peer=event.peer, tag=event.tag, nth=event.nth,
-            site=self.site(slot.phase_site) or event.site, since=slot.since,
-        )  # fmt: skip
+            kind=kind,
+            op=event.kind if kind == "p2p" else event.op,
+            group=event.group,
+            backend=backend,
+            seq=event.seq,
+            outer=event.outer or (event.op if kind == "p2p" else ""),
+            numel=event.numel,
+            dtype=event.dtype,
+            reduce_op=event.reduce_op,
+            root=event.root,
+            peer=event.peer,
+            tag=event.tag,
+            nth=event.nth,
+            site=self.site(slot.phase_site) or event.site,
+            since=slot.since,
+        )
 
     def counters(self) -> Counters:
         return Counters(**{name: max(self.counter(name), 0) for name in Counters.__struct_fields__})
@@ -229,9 +286,12 @@ class Record:
             return None
         code, site, error, time = (found.get(name) for name in ("code", "site", "exception", "time"))
         return ExitNote(
-            kind=found["kind"], time=float(time) if isinstance(time, (int, float)) else 0.0,
-            code=code if isinstance(code, int) else None, site=_frame(site), exception=_exception(error),
-        )  # fmt: skip
+            kind=found["kind"],
+            time=float(time) if isinstance(time, (int, float)) else 0.0,
+            code=code if isinstance(code, int) else None,
+            site=_frame(site),
+            exception=_exception(error),
+        )
 
     def handled(self) -> tuple[ExceptionNote, ...]:
         found = self.blob("handled")
@@ -282,9 +342,10 @@ def _exception(value: object) -> ExceptionNote | None:
     frames = [_frame(item) for item in value.get("frames") or ()]
     time = value.get("time")
     return ExceptionNote(
-        type=str(value.get("type", "")), message=str(value.get("message", "")),
+        type=str(value.get("type", "")),
+        message=str(value.get("message", "")),
         frames=tuple(frame for frame in frames if frame is not None),
         chain=tuple(str(item) for item in value.get("chain") or ()),
         time=float(time) if isinstance(time, (int, float)) else None,
         parameters=tuple(str(item) for item in value.get("parameters") or ()),
-    )  # fmt: skip
+    )

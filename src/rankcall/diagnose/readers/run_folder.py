@@ -46,13 +46,20 @@ def read_recorded(path: Path) -> Recorded:
     return _read_folder(path) if is_folder else _read_file(path)
 
 
+def is_unfinished(path: Path) -> bool:
+    """True for the folder of a run that has written no snapshot yet."""
+    try:
+        return (path / RUN_FILE).is_file() and not (path / SNAPSHOT_FILE).exists()
+    except OSError:
+        return False
+
+
 def _read_folder(folder: Path) -> Recorded:
     names = _names(folder)
     snapshot_file, report_file = folder / SNAPSHOT_FILE, folder / REPORT_FILE
     if SNAPSHOT_FILE not in names:
         if REPORT_FILE in names:
-            report = report_from_json(_bytes(report_file), str(report_file))
-            return Recorded(folder, None, report)
+            return Recorded(folder, None, report_from_json(_bytes(report_file), str(report_file)))
         raise RankcallError(_nothing_to_read(folder, names))
     try:
         snapshot = snapshot_from_json(_bytes(snapshot_file), str(snapshot_file))

@@ -1,0 +1,240 @@
+"""Whose own end was the first: uncaught exceptions, signals and error exits, echoes left aside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rankcall.diagnose import words
+from rankcall.diagnose.drafts import Draft
+from rankcall.diagnose.exceptions import pitfall_of, text_of
+from rankcall.diagnose.frames import code_of, innermost_user, is_user_file
+from rankcall.diagnose.log_text import fatal_stack, worker_frames
+from rankcall.diagnose.roll import Roll, Standing
+from rankcall.findings import Evidence, Rival
+from rankcall.snapshot import ExceptionNote, Frame
+
+# Ranks that fail alike within this time have the same fault; an echo would not fail alike.
+TOGETHER_S = 0.5
+_BUS, _KILL, _ABORT, _TERM, _INT, _HUP = 7, 9, 6, 15, 2, 1
+_ASKED_TO_STOP = (_TERM, _INT)
+_MEMORY_LINES = ("out of memory", "oom-kill", "oom_kill", "killed process", "memory cgroup")
+
+
+def judge(roll: Roll) -> Draft | None:
+    """The first rank's own failure, or None: nobody failed by itself."""
+    failed = [s for s in roll.standings.values() if s.ending in ("exception", "signal", "exit")]
+    failed = [s for s in failed if not (s.ending == "signal" and _signal(s) in _ASKED_TO_STOP)]
+    if not failed:
+        return None
+    failed.sort(key=lambda s: (s.ended_at if s.ended_at is not None else float("inf"), s.rank))
+    first = failed[0]
+    if first.ending == "exception" and first.exception is not None:
+        return _exception(roll, first, first.exception, failed)
+    if first.ending == "signal":
+        return _by_signal(roll, first, failed)
+    return _by_exit(roll, first, failed)
+
+
+def _signal(standing: Standing) -> int | None:
+    return standing.process.exit.signal if standing.process.exit is not None else None
+
+
+def alike(first: Standing, failed: Sequence[Standing]) -> tuple[int, ...]:
+    """The ranks that failed in the same way at the same place and time as the first."""
+    if first.exception is None:
+        return (first.rank,)
+    found = [first.rank]
+    for other in failed:
+        if other is first or other.exception is None or other.exception.type != first.exception.type:
+            continue
+        here = first.exception.frames[-1:] == other.exception.frames[-1:]
+        if here and _gap(first, other) <= TOGETHER_S:
+            found.append(other.rank)
+    return tuple(sorted(found))
+
+
+def _gap(one: Standing, other: Standing) -> float:
+    if one.ended_at is None or other.ended_at is None:
+        return 0.0
+    return abs(one.ended_at - other.ended_at)
+
+
+def _others(roll: Roll, culprits: Sequence[int]) -> tuple[int, ...]:
+    return tuple(rank for rank in roll.standings if rank not in culprits)
+
+
+def _exception(roll: Roll, first: Standing, note: ExceptionNote, failed: Sequence[Standing]) -> Draft:
+    pitfall, confidence = pitfall_of(note)
+    culprits = alike(first, failed)
+    place = exception_place(roll, note)
+    who = words.ranks_text(culprits) if len(culprits) > 1 else roll.place_name(first.rank)
+    everyone = len(culprits) == len(roll.standings) > 1
+    subject = "every rank" if everyone else who
+    raised = words.shorten(text_of(note), 200)
+    names = f" The parameters: {', '.join(note.parameters[:20])}." if note.parameters else ""
+    sentence = f"{subject} raised {raised}{words.at(place)}"
+    if not everyone and _others(roll, culprits):
+        sentence += ", the first to fail; what the others say came after"
+    elif everyone:
+        sentence += ": the same fault everywhere"
+    code = code_of(place, roll.snapshot.sources)
+    why = f"{who} ended by an exception of its own{words.at(place)}"
+    why += f" (`{code}`)." if code else "."
+    why += names
+    echoes = [s for s in roll.standings.values() if s.ending in ("echo", "abort")]
+    if echoes:
+        ranks = [s.rank for s in echoes]
+        why += f" The errors of {words.ranks_text(ranks)} are echoes: a connection to a rank that had gone."
+    rivals: tuple[Rival, ...] = ()
+    if confidence < 0.9:
+        rivals = (Rival("program-error", 0.15, "Read the traceback: the exception may have another cause."),)
+    evidence = [Evidence("exit note", raised, first.rank, first.process.host, first.ended_at)]
+    evidence += [
+        Evidence(f"{frame.file}:{frame.line}", f"in {frame.function}", first.rank, first.process.host)
+        for frame in note.frames[-6:]
+        if is_user_file(frame.file, roll.snapshot.sources)
+    ]
+    return Draft(
+        pitfall=pitfall,
+        culprits=culprits,
+        confidence=confidence,
+        proven=True,
+        sentence=sentence,
+        why=why,
+        where=place,
+        waiting=_others(roll, culprits),
+        fix=_exception_fixes(pitfall, note, place),
+        rivals=rivals,
+        evidence=tuple(evidence),
+    )
+
+
+def _exception_fixes(pitfall: str, note: ExceptionNote, place: Frame | None) -> tuple[str, ...]:
+    if pitfall == "unused-parameters" and note.parameters:
+        names = ", ".join(note.parameters[:8])
+        return (f"Use {names} in the loss, freeze them (requires_grad_(False)), or leave them out of the model.",)
+    if pitfall == "program-error" and place is not None:
+        return (f"Mend {words.place(place)}: {words.shorten(text_of(note), 160)}.",)
+    return ()
+
+
+def exception_place(roll: Roll, note: ExceptionNote) -> Frame | None:
+    """The user's line that raised: a loader worker's own line where the message carries its traceback."""
+    sources = roll.snapshot.sources
+    if "DataLoader worker process" in note.message:
+        found = innermost_user(reversed(worker_frames(note.message)), sources)
+        if found is not None:
+            return found
+    return innermost_user(reversed(note.frames), sources)
+
+
+def _by_signal(roll: Roll, first: Standing, failed: Sequence[Standing]) -> Draft:
+    number = _signal(first) or 0
+    same = [s.rank for s in failed if _signal(s) == number and _gap(first, s) <= TOGETHER_S]
+    culprits = tuple(sorted(same))
+    name = words.signal_name(number)
+    end = first.process.exit
+    lines = _memory_lines(roll, first)
+    pitfall, confidence, rivals = "crashed-by-signal", 0.95, ()  # type: tuple[str, float, tuple[Rival, ...]]
+    reason = f"The process was ended by {name}; no Python code of it could say why."
+    if number == _KILL and ((end is not None and end.oom_killed) or lines):
+        pitfall, confidence = "host-out-of-memory", 0.95
+        reason = "The kernel ended the process because the machine or its memory group ran out of memory."
+    elif number == _KILL:
+        confidence = 0.8
+        reason = "SIGKILL comes from outside: from a person, a scheduler, or the kernel when memory runs out."
+        rivals = (
+            Rival(
+                "host-out-of-memory",
+                0.4,
+                "`dmesg -T | grep -i 'killed process'`, or the cgroup's memory.events (oom_kill), names the process.",
+            ),
+        )
+    elif number == _BUS and _shm_evidence(first):
+        pitfall, confidence = "shm-too-small", 0.9
+        reason = "SIGBUS with shared memory in its last lines: a mapped page could not be backed."
+    elif number == _HUP:
+        pitfall, confidence = "terminal-closed", 0.85
+        reason = "SIGHUP is sent when the terminal that started the job goes away."
+    place = _last_place(roll, first)
+    who = words.ranks_text(culprits) if len(culprits) > 1 else roll.place_name(first.rank)
+    sentence = f"{who} {words.verb(culprits, 'was', 'were')} ended by {name}"
+    if place is not None:
+        sentence += f", last seen{words.at(place)}"
+    if _others(roll, culprits):
+        sentence += "; what the others say came after"
+    evidence = [Evidence("exit", f"ended by {name}", first.rank, first.process.host, first.ended_at)]
+    evidence += [Evidence("kernel or cgroup log", line, first.rank, first.process.host) for line in lines[:3]]
+    return Draft(
+        pitfall=pitfall,
+        culprits=culprits,
+        confidence=confidence,
+        proven=pitfall == "crashed-by-signal" or bool(lines),
+        sentence=sentence,
+        why=reason,
+        where=place,
+        waiting=_others(roll, culprits),
+        rivals=rivals,
+        evidence=tuple(evidence),
+    )
+
+
+def _memory_lines(roll: Roll, standing: Standing) -> list[str]:
+    """Kernel or cgroup lines that speak of this process, or of a kill that no other process explains."""
+    pid = str(standing.process.pid)
+    lines = [line for line in roll.snapshot.last_lines if any(word in line.lower() for word in _MEMORY_LINES)]
+    own = [line for line in lines if pid in line]
+    return own or [line for line in lines if "killed process" not in line.lower()]
+
+
+def _shm_evidence(standing: Standing) -> bool:
+    return any("shm" in line.lower() or "shared memory" in line.lower() for line in standing.process.log_tail)
+
+
+def _last_place(roll: Roll, standing: Standing) -> Frame | None:
+    """Where a process that could write no note was: faulthandler's output, its stack, its last event."""
+    sources = roll.snapshot.sources
+    for stack in (fatal_stack(standing.process.log_tail), standing.thread.stack):
+        found = innermost_user(stack, sources)
+        if found is not None:
+            return found
+    wait = standing.thread.wait
+    if wait is not None and wait.site is not None:
+        return wait.site
+    if standing.thread.phase_site is not None:
+        return standing.thread.phase_site
+    return next((event.site for event in reversed(standing.process.ring) if event.site is not None), None)
+
+
+def _by_exit(roll: Roll, first: Standing, failed: Sequence[Standing]) -> Draft:
+    note, end = first.process.exit_note, first.process.exit
+    code = end.code if end is not None and end.code is not None else note.code if note is not None else None
+    site = note.site if note is not None else None
+    same = [
+        s.rank
+        for s in failed
+        if s.ending == "exit" and s.process.exit_note is not None and s.process.exit_note.site == site
+        and _gap(first, s) <= TOGETHER_S
+    ]  # fmt: skip
+    culprits = tuple(sorted({first.rank, *same}))
+    who = words.ranks_text(culprits) if len(culprits) > 1 else roll.place_name(first.rank)
+    last_line = next((line for line in reversed(first.process.log_tail) if line.strip()), "")
+    pitfall = "program-error"
+    if "--local" in last_line and "unrecognized arguments" in last_line:
+        pitfall = "local-rank-argument"
+    said = f" Its last line was: {words.shorten(last_line, 200)}" if last_line else ""
+    return Draft(
+        pitfall=pitfall,
+        culprits=culprits,
+        confidence=0.85 if site is not None else 0.7,
+        proven=True,
+        sentence=f"{who} ended {words.verb(culprits, 'itself', 'themselves')} with exit code {code}{words.at(site)}",
+        why=f"The program left with an error code of its own, before any other rank failed.{said}",
+        where=site,
+        waiting=_others(roll, culprits),
+        rivals=(Rival("rank-left-early", 0.1, "An exit code other than 0 says that the program meant to fail."),),
+        evidence=(
+            Evidence("exit note" if note else "exit", f"exit code {code}", first.rank, first.process.host,
+                     first.ended_at),
+        ),  # fmt: skip
+    )

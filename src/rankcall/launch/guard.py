@@ -1,0 +1,85 @@
+"""The launcher's side of the guard (see `guard_process`): no rank outlives a launcher that was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+MARK_VARIABLE = "RANKCALL_GUARDED_BY"
+
+
+class Guard:
+    """Starts the guard process. If it cannot be started or dies, the job runs without it."""
+
+    def __init__(self, run_id: str) -> None:
+        self.mark = f"{run_id}-{os.getpid()}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._known: dict[int, int] = {}
+        program = Path(__file__).with_name("guard_process.py")
+        # -I and -S: nothing of the user's environment, no site-packages: up in 10 ms, and nothing in it can fail.
+        command = [sys.executable, "-I", "-S", str(program), f"{MARK_VARIABLE}={self.mark}"]
+        with contextlib.suppress(OSError, ValueError):
+            self._process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",  # so that it keeps no file system busy
+                env={},  # in particular not the mark of an outer run
+                start_new_session=True,
+                bufsize=0,
+            )
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        return None if self._process is None else self._process.pid
+
+    def rank_environment(self) -> dict[str, str]:
+        """What marks every process below the ranks, also those that leave their session."""
+        return {MARK_VARIABLE: self.mark}
+
+    def rank_started(self, pid: int) -> None:
+        start = _start_time(pid)
+        if start is not None:
+            self._known[pid] = start
+            self._say(f"rank {pid} {start}")
+
+    def rank_ended(self, pid: int) -> None:
+        """Its number may soon belong to somebody else. What it left behind still carries the mark."""
+        start = self._known.pop(pid, None)
+        if start is not None:
+            self._say(f"gone {pid} {start}")
+
+    def goodbye(self) -> None:
+        """The job is over in the ordinary way."""
+        self._say("bye")
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+        try:
+            process.wait(2.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+    def _say(self, line: str) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._process.stdin.write(line.encode() + b"\n")
+
+
+def _start_time(pid: int) -> int | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    return int(stat.rpartition(b")")[2].split()[19])

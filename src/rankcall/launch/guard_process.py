@@ -1,0 +1,109 @@
+"""The guard: a tiny process that ends the ranks if the launcher dies without doing so. Standard library only.
+
+Run by path, not imported: `python -I -S guard_process.py MARK`. It reads lines from standard input: `rank PID START`,
+`gone PID START`, and `bye`, after which it leaves without doing anything. The end of the input without `bye` means that the
+launcher is gone: then every rank, all of its session, and every process that carries MARK in its environment are
+asked to end, and two seconds later made to.
+"""
+
+import os
+import signal
+import sys
+import time
+
+PATIENCE = 2.0
+
+
+def start_and_session(pid):
+    """(start time in clock ticks since boot, session) of a process that runs; None if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except (OSError, ValueError):
+        return None
+    if len(fields) < 20 or fields[0] in (b"Z", b"X"):
+        return None
+    return int(fields[19]), int(fields[3])
+
+
+def carries(pid, mark):
+    """True if the process was started with MARK in its environment."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return mark in file.read(1 << 20).split(b"\0")
+    except OSError:
+        return False
+
+
+def all_pids():
+    try:
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return []
+
+
+def targets(ranks, mark):
+    """pid -> start time of everything that has to end."""
+    sessions = set()
+    for pid, start in ranks.items():
+        now = start_and_session(pid)
+        # The rank itself may be gone while its children live: its session keeps its number until they end too.
+        if now is None or now[0] == start:
+            sessions.add(pid)
+    found = {}
+    for pid in all_pids():
+        seen = start_and_session(pid)
+        if seen is None or pid == os.getpid():
+            continue
+        start, session = seen
+        if session in sessions or ranks.get(pid) == start or carries(pid, mark):
+            found[pid] = start
+    return found
+
+
+def send(found, number):
+    for pid, start in found.items():
+        seen = start_and_session(pid)
+        if seen is not None and seen[0] == start:
+            try:
+                os.kill(pid, number)
+                # A stopped process does not see SIGTERM before it goes on.
+                os.kill(pid, signal.SIGCONT)
+            except OSError:
+                pass
+
+
+def end_all(ranks, mark):
+    found = targets(ranks, mark)
+    send(found, signal.SIGTERM)
+    until = time.monotonic() + PATIENCE
+    while found and time.monotonic() < until:
+        time.sleep(0.05)
+        found = {pid: start for pid, start in found.items() if (start_and_session(pid) or (0,))[0] == start}
+    # Looked up again: something may have been started meanwhile.
+    for _ in range(20):
+        found = targets(ranks, mark)
+        if not found:
+            return
+        send(found, signal.SIGKILL)
+        time.sleep(0.05)
+
+
+def main():
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGUSR1", "SIGUSR2"):
+        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    mark = os.fsencode(sys.argv[1])
+    ranks = {}
+    for line in iter(sys.stdin.buffer.readline, b""):
+        words = line.split()
+        if words == [b"bye"]:
+            return
+        if len(words) == 3 and words[0] == b"rank":
+            ranks[int(words[1])] = int(words[2])
+        elif len(words) == 3 and words[0] == b"gone" and ranks.get(int(words[1])) == int(words[2]):
+            del ranks[int(words[1])]
+    end_all(ranks, mark)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,346 @@
+"""One job from its start to its last word: the run folder, what the ranks print, their ends, the watcher, the guard.
+
+How ranks are started is not its business: `agent` does it with torch's elastic launcher, `command` around any other.
+Once ranks run, nothing in here may end them by mistake: every call of the watcher is wrapped.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from rankcall.errors import RankcallError
+from rankcall.findings import Report
+from rankcall.launch import environment, sessions
+from rankcall.launch.console import Console, Output
+from rankcall.launch.exits import Ended, ExitWatch
+from rankcall.launch.guard import Guard
+from rankcall.launch.options import Options
+from rankcall.launch.signals import Signals, signal_name
+from rankcall.launch.streams import Capture, Stream, StreamName
+from rankcall.launch.tracebacks import Shown
+from rankcall.launch.voice import Voice
+from rankcall.launch.watching import MakeWatcher, StartedRank, Unwatched, Watching, make_watcher
+from rankcall.rundir import RunFolder, create_run_folder
+
+_T = TypeVar("_T")
+
+# Time for evidence while the survivors of a failure still live, and when somebody waits at the keyboard (seconds).
+EXIT_BUDGET = 0.2
+INTERRUPT_BUDGET = 0.5
+# What ended ranks have printed is on its way for so long at most (seconds).
+OUTPUT_PATIENCE = 1.0
+# What a failed rank left running in its session gets so long to end (seconds).
+LEFTOVER_PATIENCE = 2.0
+
+# The exit code of a job that rankcall stopped, as of `timeout`.
+STOPPED_BY_RANKCALL = 124
+
+
+class Job:
+    """Shared by everything that takes part in one run."""
+
+    def __init__(
+        self, options: Options, script: str, argv: Sequence[str], make: MakeWatcher = make_watcher
+    ) -> None:
+        self.options = options
+        self.argv = tuple(argv)
+        self.folder: RunFolder = create_run_folder(options.run_dir, script, self.argv)
+        self.signals = Signals(at_once=self._end_at_once)
+        self.guard = Guard(self.folder.id)
+        self.shown = Shown(world_size=1, text_of=self._text_of)
+        self.console = Console(self.shown)
+        self.capture = Capture(self.console.notify)
+        self.exits = ExitWatch(self._ended)
+        self.voice = Voice(options, self.console)
+        self.stop_asked = threading.Event()
+        self.ranks_ran = False
+        self.notes: list[str] = []
+        self._ranks: dict[int, StartedRank] = {}  # by pid, of the present attempt
+        self._streams: list[Stream] = []
+        self._stderr_files: dict[int, Path] = {}
+        self._closing = False
+        self._collected = False
+        self._interrupted_by: int | None = None
+        self._host = socket.gethostname()
+        self.watcher: Watching = self._make_watcher(make)
+
+    # --- before the start -------------------------------------------------------------------------------------
+
+    def rank_environment(self) -> dict[str, str]:
+        """What the launcher's environment, which the ranks inherit, gets beside the user's own."""
+        changes = self._safely(self.watcher.rank_environment, {})
+        changes.setdefault("RANKCALL_LAUNCHER", str(os.getpid()))
+        changes.update(self.guard.rank_environment())
+        changes.update(self.attempt_environment(0))
+        return changes
+
+    def attempt_environment(self, attempt: int) -> dict[str, str]:
+        """What differs from attempt to attempt. A user's own settings are found in the environment and left alone."""
+        dumps = self.folder.attempt(attempt) / "dumps"
+        mine = {name: value for name, value in os.environ.items() if str(self.folder.path) not in value}
+        return environment.flight_recorder_defaults(mine, _torch_version(), dumps)
+
+    def write_run(self, form: str, facts: Mapping[str, object]) -> None:
+        self.folder.write_run(
+            {
+                "form": form,
+                "command": list(self.argv),
+                "host": self._host,
+                "pid": os.getpid(),
+                "directory": _here(),
+                "started_at": time.time(),
+                "python": sys.version.split()[0],
+                "torch": _torch_version(),
+                "options": {
+                    "stall_after": self.options.stall_after,
+                    "on_hang": self.options.on_hang,
+                },
+                "nccl_async_error_handling": environment.error_handling_note(os.environ),
+                **facts,
+                "notes": self.notes,
+            }
+        )
+
+    def start(self) -> None:
+        """Begin to watch. Nothing runs yet."""
+        self._safely(self.watcher.start, None)
+        self.voice.detail(f"the run folder is {self.folder.path}")
+
+    # --- ranks start ------------------------------------------------------------------------------------------
+
+    def begin_attempt(self, attempt: int, world_size: int) -> None:
+        """Called before the processes of an attempt are started."""
+        self._release_streams()
+        self.folder.attempt(attempt)
+        self._ranks.clear()
+        self._stderr_files.clear()
+        self._closing = self._collected = False
+        self.shown.world_size = world_size
+        self.shown.failing = False
+        self.shown.tracebacks.clear()
+        self.shown.lines.clear()
+        if attempt > 0:
+            self.voice.line(f"starting the ranks again (attempt {attempt}); before, see {self.folder.path}")
+
+    def open_output(
+        self, attempt: int, rank: int, wanted: Mapping[StreamName, bool], name: str | None = None
+    ) -> dict[StreamName, Stream]:
+        """Take streams of a rank: `wanted` says of each whether it is shown on the console.
+
+        Raises OSError when there are no more file descriptors; then the rank should print as it would without us.
+        """
+        logs = self.folder.attempt(attempt) / "logs"
+        stem = f"{self._host}-{name or f'rank{rank}'}"
+        streams: dict[StreamName, Stream] = {}
+        try:
+            for stream_name, to_console in wanted.items():
+                streams[stream_name] = Stream(stream_name, logs / f"{stem}.{stream_name}", to_console)
+        except OSError:
+            for stream in streams.values():
+                stream.release()
+            raise
+        self._stderr_files[rank] = logs / f"{stem}.stderr"
+        self.console.add(Output(rank, logs / f"{stem}.log", tuple(streams.values()), self.shown))
+        for stream in streams.values():
+            self.capture.add(stream)
+            self._streams.append(stream)
+        self._safely(lambda: self.watcher.log_paths(rank, [stream.raw for stream in streams.values()]), None)
+        return streams
+
+    def ranks_started(self, attempt: int, ranks: Sequence[StartedRank], world_size: int) -> None:
+        """Called as soon as their pids are known."""
+        self.ranks_ran = True
+        for started in ranks:
+            self._ranks[started.pid] = started
+            self.guard.rank_started(started.pid)
+        self.exits.add([started.pid for started in ranks])
+        by_rank = {started.rank: started for started in ranks}
+        self._safely(lambda: self.watcher.ranks_started(attempt, by_rank, world_size), None)
+        self._release_writers()
+
+    def command_started(self, pid: int) -> None:
+        """The `--` form: one process of ours, ranks somewhere below it."""
+        self.ranks_ran = True
+        self._ranks[pid] = StartedRank(pid=pid, rank=-1, local_rank=-1)
+        self.guard.rank_started(pid)
+        self._safely(lambda: self.watcher.command_started(pid), None)
+        self._release_writers()
+
+    # --- ranks end --------------------------------------------------------------------------------------------
+
+    def _ended(self, ended: Ended) -> None:
+        """A process is gone; called once for each, in order."""
+        started = self._ranks.get(ended.pid)
+        if started is None:
+            return
+        self.guard.rank_ended(ended.pid)
+        by_us = self._closing and ended.signal in _closing_signals(self._interrupted_by)
+        self._safely(
+            lambda: self.watcher.process_exited(
+                ended.pid, code=ended.code, signal=ended.signal, killed_by_launcher=by_us
+            ),
+            None,
+        )
+        if ended.failed:
+            self.shown.failing = True
+            if not self._closing and not self._collected:
+                self._collected = True
+                self._safely(lambda: self.watcher.collect("exit", EXIT_BUDGET), None)
+        self.console.process_ended(started.rank, ended.failed)
+
+    def before_closing(self) -> None:
+        """Called before the launcher ends what still lives: the last look at it."""
+        with self.signals.held():
+            self.exits.look()
+            self._closing = True
+
+    def interrupted(self, number: int) -> None:
+        """The launcher was asked to end: show who was where while they all are there."""
+        with self.signals.held():
+            self._interrupted_by = number
+            self.exits.look()
+            self.shown.interrupted = self.shown.failing = True
+            snapshot = self._safely(lambda: self.watcher.collect("interrupt", INTERRUPT_BUDGET), None)
+            self._closing = True
+            if snapshot is not None and snapshot.processes:
+                report = self._safely(lambda: _diagnosed(snapshot), None)
+                if report is not None:
+                    self.voice.line(f"{signal_name(number)}: this is who was where.")
+                    self.voice.interrupted(report)
+            if self.ranks_ran:
+                self.voice.line("ending the ranks; a second Ctrl-C ends them at once.")
+
+    def end_leftovers(self) -> None:
+        """End what failed ranks left running in their sessions."""
+        sessions.end(list(self._ranks), LEFTOVER_PATIENCE)
+
+    def kill_ranks(self) -> None:
+        sessions.kill(list(self._ranks))
+
+    def _end_at_once(self) -> None:
+        self._closing = True
+        self.kill_ranks()
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def finish(self, outcome: Literal["completed", "crashed", "stopped", "hung"], exit_code: int) -> None:
+        """Show the rest of the output, then the last word."""
+        self.exits.stop()
+        self.capture.flush(self._streams, OUTPUT_PATIENCE)
+        self.capture.stop()
+        self.console.stop()
+        if outcome != "completed":
+            self.end_leftovers()
+        self.guard.goodbye()
+        self._note_troubles()
+        report = self._safely(lambda: self.watcher.finish(outcome, exit_code), None)
+        if report is None:
+            report = Unwatched(self.folder, self.argv).finish(outcome, exit_code)
+        self.voice.at_end(report, interrupted=self._interrupted_by is not None)
+        if outcome == "hung" and exit_code == STOPPED_BY_RANKCALL:
+            self.voice.line(f"stopped the job (exit code {exit_code}), as --on-hang stop asks.")
+        for note in self.notes:
+            self.voice.line(note) if outcome == "completed" else self.voice.detail(note)
+
+    def abandon(self) -> None:
+        """Nothing was started: leave no process behind."""
+        self.exits.stop()
+        self.guard.goodbye()
+
+    def launcher_failed(self, error: BaseException) -> None:
+        self._safely(lambda: self.watcher.launcher_failed(error), None)
+
+    def note(self, text: str) -> None:
+        """Something that rankcall could not do. Said once, at the end; kept in run.json."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def _note_troubles(self) -> None:
+        unsaved = sum(stream.unsaved for stream in self._streams)
+        if unsaved:
+            self.note(f"{unsaved} bytes of the ranks' output are not in the log files: they could not be written.")
+        for trouble in self.folder.troubles:
+            self.note(trouble)
+
+    # --- pieces -----------------------------------------------------------------------------------------------
+
+    def _make_watcher(self, make: MakeWatcher) -> Watching:
+        on_stop = self._stop_asked if self.options.on_hang == "stop" else None
+        try:
+            return make(
+                self.folder,
+                command=self.argv,
+                stall_after=self.options.stall_after,
+                on_report=self.voice.while_running,
+                on_stop=on_stop,
+                on_status=self.voice.line,
+            )
+        except (RankcallError, OSError, ImportError) as error:
+            self.note(f"the job is not watched: {error}")
+            return Unwatched(self.folder, self.argv)
+
+    def _stop_asked(self, report: Report) -> None:
+        self.stop_asked.set()
+
+    def _text_of(self, rank: int) -> str:
+        path = self._stderr_files.get(rank)
+        if path is None:
+            return str(self.folder.path)
+        try:
+            return str(path.relative_to(_here()))
+        except ValueError:
+            return str(path)
+
+    def _release_writers(self) -> None:
+        for stream in self._streams:
+            stream.close_writer()
+
+    def _release_streams(self) -> None:
+        """What ended processes printed is taken before those of a new attempt print."""
+        self.capture.flush(self._streams, OUTPUT_PATIENCE)
+        self._streams = [stream for stream in self._streams if not stream.closed]
+
+    def _safely(self, call: Callable[[], _T], otherwise: _T) -> _T:
+        """A fault of the watcher is noted, and is none of the job's business."""
+        with self.signals.held():  # so that no signal's exception is taken for a fault
+            try:
+                return call()
+            except Exception as error:
+                if os.environ.get("RANKCALL_DEBUG"):
+                    raise
+                self.note(f"an error of rankcall's own, without harm to the job: {error!r}")
+                return otherwise
+
+
+def _closing_signals(interrupted_by: int | None) -> set[int]:
+    return {int(signal.SIGTERM), int(signal.SIGKILL), interrupted_by or int(signal.SIGTERM)}
+
+
+def _diagnosed(snapshot: object) -> Report:
+    from rankcall.diagnose import diagnose
+
+    report: Report = diagnose(snapshot)
+    return report
+
+
+def _torch_version() -> str | None:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _here() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return ""

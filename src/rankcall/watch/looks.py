@@ -1,0 +1,126 @@
+"""Looks at one recorded process again and again: what changed since, for how long it has not, how busy it is."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from pathlib import Path
+
+from rankcall.record import layout
+from rankcall.snapshot import Event, ExitNote, Group
+from rankcall.watch.processes import TICKS, Stat, read_stat
+from rankcall.watch.reading import Record, SlotView
+
+
+class Look:
+    """One process with a record. `look` is called at every turn; all else answers from the last one.
+
+    Quiet times are counted in the watcher's own awake looks, never in wall-clock time: a suspended machine raises
+    no alarm.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.record = Record(path)
+        self.pid = self.record.pid
+        self.start = self.record.start
+        self.seen_at = time.time()
+        self.slots: list[SlotView] = []
+        self.stat: Stat | None = None
+        self.quiet: float = 0.0  # since the main thread's record changed
+        self.slot_quiet: dict[int, float] = {}
+        self.stopped_for: float = 0.0
+        self.changed_at = time.time()  # when the main thread's record last changed, by its own clock
+        self.busy: float | None = None
+        self.main_busy: float | None = None
+        self.gone = False
+        self._changes: dict[int, int] = {}
+        self._cpu: tuple[float, int] | None = None
+        self._main_cpu: tuple[float, int] | None = None
+        self._ring: deque[Event] = deque(maxlen=layout.RING_EVENTS)
+        self._ring_end = 0
+
+    @property
+    def asked(self) -> tuple[int, int]:
+        return self.pid, self.start
+
+    @property
+    def main(self) -> SlotView | None:
+        """The main thread's slot; else the first one."""
+        return next((slot for slot in self.slots if slot.main), self.slots[0] if self.slots else None)
+
+    def identity(self, name: str) -> object:
+        return self.record.identity().get(name)
+
+    def number(self, name: str) -> int | None:
+        value = self.identity(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def look(self, elapsed: float) -> bool:
+        """Look once; `elapsed` is the awake time since the last look. Returns whether the main record changed."""
+        self._look_at_process(elapsed)
+        self.slots = self.record.slots()
+        main = self.main
+        changed = False
+        for place, slot in enumerate(self.slots):
+            if self._changes.get(place) == slot.changes:
+                self.slot_quiet[place] = self.slot_quiet.get(place, 0.0) + elapsed
+            else:
+                self._changes[place] = slot.changes
+                self.slot_quiet[place] = 0.0
+                if slot is main:
+                    changed = True
+                    self.changed_at = slot.time
+        self.quiet = 0.0 if changed else self.quiet + elapsed
+        return changed
+
+    def _look_at_process(self, elapsed: float) -> None:
+        stat = read_stat(self.pid)
+        if stat is None or stat.start != self.start or stat.state in ("gone", "zombie"):
+            self.gone = True
+            self.stat = stat if stat is not None and stat.start == self.start else None
+            return
+        self.stat = stat
+        self.stopped_for = self.stopped_for + elapsed if stat.state in ("stopped",) else 0.0
+        now = time.monotonic()
+        self.busy, self._cpu = _rate(self._cpu, now, stat.cpu)
+        main = self.main
+        if main is not None:
+            thread = read_stat(self.pid, main.thread)
+            if thread is not None:
+                self.main_busy, self._main_cpu = _rate(self._main_cpu, now, thread.cpu)
+
+    def groups(self) -> list[Group]:
+        return self.record.groups()
+
+    def ring(self, groups: list[Group]) -> tuple[Event, ...]:
+        """The ring's events; only those since the last call are read."""
+        end = self.record.counter("events")
+        for index in range(max(self._ring_end, end - layout.RING_EVENTS), end):
+            event = self.record.event(index, groups)
+            if event is not None:
+                self._ring.append(event)
+        self._ring_end = end
+        return tuple(self._ring)
+
+    def exit_note(self) -> ExitNote | None:
+        return self.record.exit_note()
+
+    def fingerprint(self) -> tuple[object, ...]:
+        """Changes exactly when the process's own record, its state or its life does."""
+        main = self.main
+        return (
+            self.pid,
+            main.changes if main is not None else -1,
+            self.stat.state == "stopped" if self.stat is not None else None,
+            self.gone,
+        )
+
+
+def _rate(before: tuple[float, int] | None, now: float, ticks: int) -> tuple[float | None, tuple[float, int]]:
+    """Cores used since the look before; looks closer than a tenth of a second say nothing."""
+    if before is None:
+        return None, (now, ticks)
+    elapsed = now - before[0]
+    if elapsed < 0.1:
+        return None, before
+    return (ticks - before[1]) / TICKS / elapsed, (now, ticks)
