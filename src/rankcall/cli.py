@@ -66,11 +66,18 @@ VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Everything
 def main(arguments: Sequence[str] | None = None) -> int:
     """The `rankcall` command. Returns the exit code, or raises SystemExit with it."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    _open_closed_streams()
     if given[:1] == ["run"]:
         # Everything after the verb belongs to torchrun's own parser; nothing may look at it first.
         return _guarded(functools.partial(_run, given[1:]), verbose="-v" in given or "--verbose" in given)
     app(args=given, prog_name="rankcall")
     return NOTHING_FOUND
+
+
+def _open_closed_streams() -> None:
+    """Started with `>&-`, Python has no standard output at all; then nobody wants it."""
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - open until the end
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def _run(arguments: list[str]) -> int:
@@ -87,12 +94,12 @@ def _guarded(action: Callable[[], int], verbose: bool) -> int:
         return code
     except RankcallError as error:
         _say(f"rankcall: {error}")
+        _forget_output()
         return WRONG_USAGE
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # Python flushes standard output once more at exit; that must not fail aloud.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         return PIPE_CLOSED
     except Exception as error:
         if verbose:
@@ -105,6 +112,14 @@ def _guarded(action: Callable[[], int], verbose: bool) -> int:
             f"Python {sys.version.split()[0]}."
         )
         return OUR_ERROR
+
+
+def _forget_output() -> None:
+    """Let what standard output could not take go: Python flushes it once more at exit, and would fail aloud."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def _say(sentence: str) -> None:

@@ -111,9 +111,7 @@ def _rank_sets(text: str, nproc: int) -> tuple[frozenset[int], ...]:
     if not text or text == "any":
         return ()
     every = frozenset(range(nproc))
-    return tuple(
-        every if one == "all" else frozenset(int(rank) for rank in one.split(",")) for one in text.split("|")
-    )
+    return tuple(every if one == "all" else frozenset(int(rank) for rank in one.split(",")) for one in text.split("|"))
 
 
 def _marks(files: list[Path]) -> tuple[tuple[Place, ...], tuple[Place, ...]]:

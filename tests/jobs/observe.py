@@ -32,9 +32,7 @@ YOUNGEST_HANG_S = 6.0  # before that a quiet rank may just be importing
 QUIET_LOOKS = 5  # so many looks in a row, LOOK_S apart, without CPU time: it hangs
 LOOK_S = 0.8
 _FAILED = re.compile(r"rank\s*: (\d+) \(.*?\n\s*exitcode\s*: (-?\d+)", re.S)
-_ERROR = re.compile(
-    r"^(?:\[rank\d+\]: ?)?((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Died)\b.*)"
-)
+_ERROR = re.compile(r"^(?:\[rank\d+\]: ?)?((?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt|Died)\b.*)")
 _FILE_LINE = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 _SPY_FRAME = re.compile(r"^\s+(\S+) \((.+):(\d+)\)$")
 
@@ -66,9 +64,7 @@ def rank_processes(root: psutil.Process) -> dict[str, psutil.Process]:
         try:
             rank = process.environ().get("RANK")
             parent = process.parent()
-            inherited = (
-                parent is not None and parent.pid != root.pid and parent.environ().get("RANK") is not None
-            )
+            inherited = parent is not None and parent.pid != root.pid and parent.environ().get("RANK") is not None
         except psutil.Error:
             continue
         if rank is not None and not inherited:
@@ -94,9 +90,7 @@ def stack_line(process: psutil.Process) -> str:
             frames.append((match.group(1), match.group(2), match.group(3)))
     own = next((f"{Path(file).name}:{line}" for _, file, line in frames if _is_own(file)), "")
     inner = frames[0][0] if frames else "no Python stack"
-    torch_name = next(
-        (name for name, file, _ in frames if "distributed_c10d" in file and name != "wrapper"), ""
-    )
+    torch_name = next((name for name, file, _ in frames if "distributed_c10d" in file and name != "wrapper"), "")
     return f"in `{torch_name or inner}` from {own}" if own else f"in `{inner}`"
 
 
@@ -208,13 +202,7 @@ def observe(label: Label) -> Observed:
             rank = file.parent.name
             words = last_words(file.read_text(errors="replace"))
             if ended:
-                code = (
-                    f"exit {failed[rank]}"
-                    if rank in failed
-                    else "exit 0"
-                    if not failed
-                    else "exit 0 or ended"
-                )
+                code = f"exit {failed[rank]}" if rank in failed else "exit 0" if not failed else "exit 0 or ended"
                 seen[rank] = f"{code} {words}".strip()
             elif rank not in seen:
                 seen[rank] = f"gone {words}".strip()
@@ -264,9 +252,7 @@ def write_row(label: Label, text: str) -> None:
 
 def main() -> None:
     """Observe the chosen jobs one after the other."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="job names or kinds")
     parser.add_argument("--new", action="store_true", help="only jobs without a row")
     parser.add_argument("--dry", action="store_true", help="print, leave README.md alone")

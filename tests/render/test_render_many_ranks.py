@@ -51,9 +51,7 @@ def test_culprits_are_never_among_the_left_out() -> None:
 
 
 def test_a_rank_that_stands_out_is_kept_when_lines_run_short() -> None:
-    rows = [
-        RankRow(rank=rank, host="a", pid=rank, state="waiting", phase=f"phase-{rank // 10}") for rank in range(200)
-    ]
+    rows = [RankRow(rank=rank, host="a", pid=rank, state="waiting", phase=f"phase-{rank // 10}") for rank in range(200)]
     rows[77] = RankRow(rank=77, host="a", pid=77, state="frozen", phase="data")
     call = roll_call(rows, [], Words())
     assert any(line.state == "frozen" for line in call.lines)

@@ -13,9 +13,9 @@ import copy
 import logging
 import os
 import signal
+import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
 
 import torch.distributed.run as torchrun
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
@@ -26,15 +26,16 @@ from torch.distributed.launcher import api as launcher
 
 from rankcall.errors import RankcallError
 from rankcall.launch.environment import changed_environment
-from rankcall.launch.job import Job
+from rankcall.launch.job import STOPPED_BY_RANKCALL, Job, Launched
 from rankcall.launch.signals import Interrupted
 from rankcall.launch.streams import StreamName
 from rankcall.launch.watching import StartedRank
 
-Outcome = Literal["completed", "crashed", "stopped", "hung"]
-
 # A hung rank that ignores SIGTERM gets SIGKILL after this time (seconds). torch's own 30 s are for ranks that work.
 STOP_PATIENCE = 5
+
+# torchrun's exit code for everything that is no success.
+FAILED = 1
 
 _NEEDED = ("_start_workers", "_monitor_workers", "_shutdown")
 # What torch's launcher says about a failure is said by the verdict; these messages are kept with -v.
@@ -51,14 +52,6 @@ _CHATTERING = (
     "torch.distributed.elastic.agent.server.api",
     "torch.distributed.elastic.agent.server.local_elastic_agent",
 )
-
-
-@dataclass(frozen=True)
-class Launched:
-    """How torch's launcher came back. `error` is its own failure, not a rank's."""
-
-    outcome: Outcome
-    error: BaseException | None = None
 
 
 class StoppedByRankcall(Exception):
@@ -86,26 +79,46 @@ def check(arguments: argparse.Namespace) -> None:
 
 def launch(arguments: argparse.Namespace, job: Job) -> Launched:
     """Run the job to its end. Raises nothing but RankcallError, for what torch refuses at the last moment."""
-    if arguments.log_dir is None:
-        arguments.log_dir = str(job.folder.path / "torchrun")
+    own_log_dir = arguments.log_dir is None and _make_log_dir(arguments, job)
     try:
-        with _quiet_torch(job), _our_agent(job):
+        with _quiet_torch(job), _our_agent(job, own_log_dir):
             torchrun.run(arguments)
     except ChildFailedError:
-        return Launched("crashed")
+        return Launched("crashed", FAILED)
     except StoppedByRankcall:
-        return Launched("hung")
-    except (SignalException, Interrupted, KeyboardInterrupt) as error:
-        return Launched("stopped", error)
+        return Launched("hung", STOPPED_BY_RANKCALL)
+    except (SignalException, Interrupted, KeyboardInterrupt):
+        return Launched("stopped", FAILED)
     except Exception as error:
-        if job.ranks_ran and job.stop_asked.is_set():
-            return Launched("hung")
-        return Launched("crashed", error)
-    return Launched("completed")
+        return Launched("crashed", FAILED, error)
+    finally:
+        if own_log_dir:
+            _remove_empty(Path(arguments.log_dir))
+    return Launched("completed", 0)
+
+
+def _make_log_dir(arguments: argparse.Namespace, job: Job) -> bool:
+    """Have torch keep its error files in the run folder, where they belong, and not in /tmp for ever."""
+    place = job.folder.path / "torchrun"
+    try:
+        place.mkdir(mode=0o700)
+    except OSError:
+        return False
+    arguments.log_dir = str(place)
+    return True
+
+
+def _remove_empty(folder: Path) -> None:
+    """Most runs leave no error file: then nothing of torch's folders stays."""
+    for path in sorted(folder.rglob("*"), reverse=True):
+        with contextlib.suppress(OSError):
+            path.rmdir()
+    with contextlib.suppress(OSError):
+        folder.rmdir()
 
 
 @contextlib.contextmanager
-def _our_agent(job: Job) -> Iterator[None]:
+def _our_agent(job: Job, own_log_dir: bool) -> Iterator[None]:
     """Have torch make our agent instead of its own, for the time of one launch."""
     made = getattr(launcher, "LocalElasticAgent", None)
     if made is not LocalElasticAgent or not all(hasattr(LocalElasticAgent, name) for name in _NEEDED):
@@ -116,7 +129,7 @@ def _our_agent(job: Job) -> Iterator[None]:
 
     def make(*args: object, **settings: object) -> object:
         agent = ReportingAgent(*args, **settings)
-        agent.job = job
+        agent.job, agent.own_log_dir = job, own_log_dir
         return agent
 
     launcher.LocalElasticAgent = make
@@ -130,14 +143,17 @@ class ReportingAgent(LocalElasticAgent):  # type: ignore[misc]
     """Tells the job what happens to the ranks, and when they are about to be ended."""
 
     job: Job
+    own_log_dir = False  # the folder of torch's logs was chosen by rankcall
     attempt = -1
+    _logs_specs: LogsSpecs
 
     def _start_workers(self, worker_group):  # type: ignore[no-untyped-def]
         self.attempt += 1
         world_size = worker_group.workers[0].world_size
-        self.job.begin_attempt(self.attempt, world_size)
+        self.job.begin_attempt(self.attempt, len(worker_group.workers))
         os.environ.update(self.job.attempt_environment(self.attempt))
-        inner, self._logs_specs = self._logs_specs, TakenLogs(self._logs_specs, self)
+        inner: LogsSpecs = self._logs_specs
+        self._logs_specs = TakenLogs(inner, self)
         try:
             pids = super()._start_workers(worker_group)
         finally:
@@ -149,7 +165,7 @@ class ReportingAgent(LocalElasticAgent):  # type: ignore[misc]
                 StartedRank(pid=pid, rank=worker_group.workers[local].global_rank, local_rank=local)
                 for local, pid in pids.items()
             ]
-            self.job.ranks_started(self.attempt, ranks, world_size)
+            self.job.ranks_started(self.attempt, ranks, world_size, still_opening=self.runs_function)
             self._watch_closing()
         return pids
 
@@ -169,6 +185,11 @@ class ReportingAgent(LocalElasticAgent):  # type: ignore[misc]
     def _stop_workers(self, worker_group):  # type: ignore[no-untyped-def]
         super()._stop_workers(worker_group)
         self.job.end_leftovers()
+
+    @property
+    def runs_function(self) -> bool:
+        """--run-path: the ranks are functions in processes of ours, not commands."""
+        return not isinstance(self._worker_group.spec.entrypoint, str)
 
     def _watch_closing(self) -> None:
         """torch ends the survivors in the same breath in which it sees a failure: look once more before."""
@@ -198,7 +219,7 @@ class TakenLogs(LogsSpecs):  # type: ignore[misc]
         return str(self._inner.root_log_dir)
 
     def reify(self, envs: Mapping[int, dict[str, str]]) -> processes.LogsDest:
-        places = self._inner.reify(envs)
+        places = self._reify_somewhere(envs)
         filtered = type(self._inner) is DefaultLogsSpecs
         for local, variables in envs.items():
             wanted: dict[StreamName, bool] = {}
@@ -213,21 +234,27 @@ class TakenLogs(LogsSpecs):  # type: ignore[misc]
             self._take(places, local, int(variables["RANK"]), wanted)
         return places
 
+    def _reify_somewhere(self, envs: Mapping[int, dict[str, str]]) -> processes.LogsDest:
+        try:
+            return self._inner.reify(envs)
+        except OSError:
+            if not self._agent.own_log_dir:
+                raise
+            # The run folder's disk is full: torch's error files go where torch puts them by itself.
+            self._inner._root_log_dir = tempfile.mkdtemp(prefix="torchelastic_")
+            self._inner._run_log_dir = None
+            return self._inner.reify(envs)
+
     def _take(self, places: processes.LogsDest, local: int, rank: int, wanted: dict[StreamName, bool]) -> None:
         job, attempt = self._agent.job, self._agent.attempt
-        elsewhere = [
-            path
-            for path in (places.stdouts[local], places.stderrs[local])
-            if path and path != os.devnull
-        ]
+        elsewhere = [path for path in (places.stdouts[local], places.stderrs[local]) if path and path != os.devnull]
         try:
             streams = job.open_output(attempt, rank, wanted, elsewhere=elsewhere)
         except OSError as error:
             job.note(f"no log files: {error.strerror}; the ranks print to the console directly.")
             return
-        # A function runs in a process of its own, which opens the path itself.
-        by_function = not isinstance(self._agent._worker_group.spec.entrypoint, str)
-        root = f"/proc/{os.getpid()}/fd" if by_function else "/dev/fd"
+        # A function's process opens the path by itself, a command's is opened here.
+        root = f"/proc/{os.getpid()}/fd" if self._agent.runs_function else "/dev/fd"
         for name, stream in streams.items():
             chosen = places.stdouts if name == "stdout" else places.stderrs
             chosen[local] = f"{root}/{stream.writer}"

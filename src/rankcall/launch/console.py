@@ -22,7 +22,9 @@ LINE_PATIENCE = 0.2
 # A line longer than this is passed on in pieces.
 MOST_OF_A_LINE = 1 << 16
 
-LOG_HEAD = b"# Times are when rankcall read a line, UTC; the rank wrote it shortly before. out = stdout, err = stderr.\n"
+LOG_HEAD = (
+    b"# Times are when rankcall read a line, UTC; the rank wrote it shortly before. out = stdout, err = stderr.\n"
+)
 _LOG_MARKS: dict[StreamName, bytes] = {"stdout": b" out | ", "stderr": b" err | "}
 _FILE_NUMBERS: dict[StreamName, int] = {"stdout": 1, "stderr": 2}
 
@@ -227,9 +229,10 @@ class Console:
         for stream in output.streams:
             lines = output.lines[stream.name]
             since = lines.started_since
-            if stream.to_console and since is not None and now >= since + LINE_PATIENCE:
-                if not self._held_back(output, lines):
-                    self._show_started(output, stream)
+            if not stream.to_console or since is None or self._held_back(output, lines):
+                continue
+            if now >= since + LINE_PATIENCE:
+                self._show_started(output, stream)
         if output.process_ended is not None and not any(stream.has_text for stream in output.streams):
             self._write(2, output.filter.ended(output.process_ended, now))
             if all(stream.closed for stream in output.streams):

@@ -15,9 +15,7 @@ _RING_ENTRIES = "2000"  # what newer versions record by default
 _ERROR_HANDLING = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 
 
-def flight_recorder_defaults(
-    environment: Mapping[str, str], torch_version: str | None, dumps: Path
-) -> dict[str, str]:
+def flight_recorder_defaults(environment: Mapping[str, str], torch_version: str | None, dumps: Path) -> dict[str, str]:
     """Have NCCL's flight recorder on, and dump into the run folder when a collective times out.
 
     `torch_version` None (the ranks' torch is not known): only what every version understands.
@@ -39,7 +37,7 @@ def error_handling_note(environment: Mapping[str, str]) -> str:
     """What TORCH_NCCL_ASYNC_ERROR_HANDLING is for the ranks. It is reported, never changed."""
     value = environment.get(_ERROR_HANDLING)
     if value is None:
-        return f"{_ERROR_HANDLING} is not set; torch's elastic launcher sets it to 1 for the ranks (torch's own default is 3)"
+        return f"{_ERROR_HANDLING} is not set; torchrun gives its ranks 1 (torch's own default is 3)"
     return f"{_ERROR_HANDLING}={value} was set by the caller"
 
 

@@ -1,10 +1,12 @@
 """The guard: a tiny process that ends the ranks if the launcher dies without doing so. Standard library only.
 
 Run by path, not imported: `python -I -S guard_process.py MARK`. It reads lines from standard input: `rank PID START`,
-`gone PID START`, and `bye`, after which it leaves without doing anything. The end of the input without `bye` means that the
-launcher is gone: then every rank, all of its session, and every process that carries MARK in its environment are
-asked to end, and two seconds later made to.
+`gone PID START`, and `bye`, after which it leaves without doing anything. The end of the input without `bye` means
+that the launcher is gone: then every rank, all of its session, and every process that carries MARK in its
+environment are asked to end, and two seconds later made to.
 """
+
+from __future__ import annotations
 
 import os
 import signal
@@ -14,7 +16,7 @@ import time
 PATIENCE = 2.0
 
 
-def start_and_session(pid):
+def start_and_session(pid: int) -> tuple[int, int] | None:
     """(start time in clock ticks since boot, session) of a process that runs; None if there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -26,7 +28,7 @@ def start_and_session(pid):
     return int(fields[19]), int(fields[3])
 
 
-def carries(pid, mark):
+def carries(pid: int, mark: bytes) -> bool:
     """True if the process was started with MARK in its environment."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
@@ -35,14 +37,14 @@ def carries(pid, mark):
         return False
 
 
-def all_pids():
+def all_pids() -> list[int]:
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
         return []
 
 
-def targets(ranks, mark):
+def targets(ranks: dict[int, int], mark: bytes) -> dict[int, int]:
     """pid -> start time of everything that has to end."""
     sessions = set()
     for pid, start in ranks.items():
@@ -61,7 +63,7 @@ def targets(ranks, mark):
     return found
 
 
-def send(found, number):
+def send(found: dict[int, int], number: int) -> None:
     for pid, start in found.items():
         seen = start_and_session(pid)
         if seen is not None and seen[0] == start:
@@ -73,7 +75,7 @@ def send(found, number):
                 pass
 
 
-def end_all(ranks, mark):
+def end_all(ranks: dict[int, int], mark: bytes) -> None:
     found = targets(ranks, mark)
     send(found, signal.SIGTERM)
     until = time.monotonic() + PATIENCE
@@ -89,11 +91,11 @@ def end_all(ranks, mark):
         time.sleep(0.05)
 
 
-def main():
+def main() -> None:
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGUSR1", "SIGUSR2"):
         signal.signal(getattr(signal, name), signal.SIG_IGN)
     mark = os.fsencode(sys.argv[1])
-    ranks = {}
+    ranks: dict[int, int] = {}
     for line in iter(sys.stdin.buffer.readline, b""):
         words = line.split()
         if words == [b"bye"]:

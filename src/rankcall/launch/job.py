@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -30,8 +31,10 @@ from rankcall.launch.tracebacks import Shown
 from rankcall.launch.voice import Voice
 from rankcall.launch.watching import MakeWatcher, StartedRank, Unwatched, Watching, make_watcher
 from rankcall.rundir import RunFolder, create_run_folder
+from rankcall.snapshot import Snapshot
 
 _T = TypeVar("_T")
+Outcome = Literal["completed", "crashed", "stopped", "hung"]
 
 # Time for evidence while the survivors of a failure still live, and when somebody waits at the keyboard (seconds).
 EXIT_BUDGET = 0.2
@@ -41,22 +44,32 @@ OUTPUT_PATIENCE = 1.0
 # What a failed rank left running in its session gets so long to end (seconds).
 LEFTOVER_PATIENCE = 2.0
 
+# How much of an error's text is printed where there is no verdict.
+MOST_OF_AN_ERROR = 400
+
 # The exit code of a job that rankcall stopped, as of `timeout`.
 STOPPED_BY_RANKCALL = 124
+
+
+@dataclass(frozen=True)
+class Launched:
+    """How the ranks' launcher came back. `error` is its own failure, not a rank's."""
+
+    outcome: Outcome
+    exit_code: int
+    error: BaseException | None = None
 
 
 class Job:
     """Shared by everything that takes part in one run."""
 
-    def __init__(
-        self, options: Options, script: str, argv: Sequence[str], make: MakeWatcher = make_watcher
-    ) -> None:
+    def __init__(self, options: Options, script: str, argv: Sequence[str], make: MakeWatcher | None = None) -> None:
         self.options = options
         self.argv = tuple(argv)
         self.folder: RunFolder = create_run_folder(options.run_dir, script, self.argv)
         self.signals = Signals(at_once=self._end_at_once)
         self.guard = Guard(self.folder.id)
-        self.shown = Shown(world_size=1, text_of=self._text_of)
+        self.shown = Shown(ranks=1, text_of=self._text_of)
         self.console = Console(self.shown)
         self.capture = Capture(self.console.notify)
         self.exits = ExitWatch(self._ended)
@@ -71,13 +84,14 @@ class Job:
         self._collected = False
         self._interrupted_by: int | None = None
         self._host = socket.gethostname()
-        self.watcher: Watching = self._make_watcher(make)
+        self.watcher: Watching = self._make_watcher(make or make_watcher)
 
     # --- before the start -------------------------------------------------------------------------------------
 
     def rank_environment(self) -> dict[str, str]:
         """What the launcher's environment, which the ranks inherit, gets beside the user's own."""
-        changes = self._safely(self.watcher.rank_environment, {})
+        nothing: dict[str, str] = {}
+        changes = dict(self._safely(self.watcher.rank_environment, nothing))
         changes.setdefault("RANKCALL_LAUNCHER", str(os.getpid()))
         changes.update(self.guard.rank_environment())
         changes.update(self.attempt_environment(0))
@@ -89,7 +103,8 @@ class Job:
         mine = {name: value for name, value in os.environ.items() if str(self.folder.path) not in value}
         return environment.flight_recorder_defaults(mine, _torch_version(), dumps)
 
-    def write_run(self, form: str, facts: Mapping[str, object]) -> None:
+    def write_run(self, form: str) -> None:
+        """run.json. `form` is torchrun or command."""
         self.folder.write_run(
             {
                 "form": form,
@@ -105,7 +120,6 @@ class Job:
                     "on_hang": self.options.on_hang,
                 },
                 "nccl_async_error_handling": environment.error_handling_note(os.environ),
-                **facts,
                 "notes": self.notes,
             }
         )
@@ -117,26 +131,32 @@ class Job:
 
     # --- ranks start ------------------------------------------------------------------------------------------
 
-    def begin_attempt(self, attempt: int, world_size: int) -> None:
-        """Called before the processes of an attempt are started."""
+    def begin_attempt(self, attempt: int, ranks: int) -> None:
+        """Called before the processes of an attempt are started; `ranks` is how many this machine will have."""
         self._release_streams()
         self.folder.attempt(attempt)
         self._ranks.clear()
         self._stderr_files.clear()
         self._closing = self._collected = False
-        self.shown.world_size = world_size
+        self.shown.ranks = ranks
         self.shown.failing = False
         self.shown.tracebacks.clear()
         self.shown.lines.clear()
         if attempt > 0:
-            self.voice.line(f"starting the ranks again (attempt {attempt}); before, see {self.folder.path}")
+            self.voice.line(f"the ranks are started again (attempt {attempt}; the first was 0)")
 
     def open_output(
-        self, attempt: int, rank: int, wanted: Mapping[StreamName, bool], name: str | None = None
+        self,
+        attempt: int,
+        rank: int,
+        wanted: Mapping[StreamName, bool],
+        elsewhere: Sequence[str] = (),
+        name: str | None = None,
     ) -> dict[StreamName, Stream]:
         """Take streams of a rank: `wanted` says of each whether it is shown on the console.
 
-        Raises OSError when there are no more file descriptors; then the rank should print as it would without us.
+        `elsewhere` are the files of those that the user has sent to files of their own. Raises OSError when there are
+        no more file descriptors; then the rank should print as it would without us.
         """
         logs = self.folder.attempt(attempt) / "logs"
         stem = f"{self._host}-{name or f'rank{rank}'}"
@@ -148,16 +168,20 @@ class Job:
             for stream in streams.values():
                 stream.release()
             raise
-        self._stderr_files[rank] = logs / f"{stem}.stderr"
-        self.console.add(Output(rank, logs / f"{stem}.log", tuple(streams.values()), self.shown))
+        if streams:
+            self._stderr_files[rank] = logs / f"{stem}.stderr"
+            self.console.add(Output(rank, logs / f"{stem}.log", tuple(streams.values()), self.shown))
         for stream in streams.values():
             self.capture.add(stream)
             self._streams.append(stream)
-        self._safely(lambda: self.watcher.log_paths(rank, [stream.raw for stream in streams.values()]), None)
+        paths = [stream.raw for stream in streams.values()] + [Path(path) for path in elsewhere]
+        self._safely(lambda: self.watcher.log_paths(rank, paths), None)
         return streams
 
-    def ranks_started(self, attempt: int, ranks: Sequence[StartedRank], world_size: int) -> None:
-        """Called as soon as their pids are known."""
+    def ranks_started(
+        self, attempt: int, ranks: Sequence[StartedRank], world_size: int, still_opening: bool = False
+    ) -> None:
+        """Called as soon as their pids are known. `still_opening`: they open their streams by themselves, later."""
         self.ranks_ran = True
         for started in ranks:
             self._ranks[started.pid] = started
@@ -165,7 +189,8 @@ class Job:
         self.exits.add([started.pid for started in ranks])
         by_rank = {started.rank: started for started in ranks}
         self._safely(lambda: self.watcher.ranks_started(attempt, by_rank, world_size), None)
-        self._release_writers()
+        if not still_opening:
+            self._release_writers()
 
     def command_started(self, pid: int) -> None:
         """The `--` form: one process of ours, ranks somewhere below it."""
@@ -232,32 +257,41 @@ class Job:
 
     # --- the end ----------------------------------------------------------------------------------------------
 
-    def finish(self, outcome: Literal["completed", "crashed", "stopped", "hung"], exit_code: int) -> None:
+    def finish(self, launched: Launched) -> None:
         """Show the rest of the output, then the last word."""
+        outcome, exit_code = launched.outcome, launched.exit_code
+        if launched.error is not None and outcome == "crashed":
+            error = launched.error
+            self._safely(lambda: self.watcher.launcher_failed(error), None)
         self.exits.stop()
         self.capture.flush(self._streams, OUTPUT_PATIENCE)
         self.capture.stop()
-        self.console.stop()
         if outcome != "completed":
             self.end_leftovers()
         self.guard.goodbye()
         self._note_troubles()
+        # The report is written before we wait for the console: a paused terminal may take for ever.
         report = self._safely(lambda: self.watcher.finish(outcome, exit_code), None)
         if report is None:
             report = Unwatched(self.folder, self.argv).finish(outcome, exit_code)
-        self.voice.at_end(report, interrupted=self._interrupted_by is not None)
-        if outcome == "hung" and exit_code == STOPPED_BY_RANKCALL:
-            self.voice.line(f"stopped the job (exit code {exit_code}), as --on-hang stop asks.")
+        self.console.stop()
+        self.voice.at_end(report)
+        self._closing_lines(launched, report)
+
+    def _closing_lines(self, launched: Launched, report: Report) -> None:
+        if launched.error is not None and report.verdict is None:
+            self.voice.line(f"torch's launcher failed: {_described(launched.error)}")
+        if launched.outcome == "hung" and launched.exit_code == STOPPED_BY_RANKCALL:
+            self.voice.line(f"stopped the job (exit code {STOPPED_BY_RANKCALL}), as --on-hang stop asks.")
+        say = self.voice.line if launched.outcome == "completed" else self.voice.detail
         for note in self.notes:
-            self.voice.line(note) if outcome == "completed" else self.voice.detail(note)
+            say(note)
 
     def abandon(self) -> None:
         """Nothing was started: leave no process behind."""
         self.exits.stop()
         self.guard.goodbye()
-
-    def launcher_failed(self, error: BaseException) -> None:
-        self._safely(lambda: self.watcher.launcher_failed(error), None)
+        self.signals.restore()
 
     def note(self, text: str) -> None:
         """Something that rankcall could not do. Said once, at the end; kept in run.json."""
@@ -307,7 +341,7 @@ class Job:
     def _release_streams(self) -> None:
         """What ended processes printed is taken before those of a new attempt print."""
         self.capture.flush(self._streams, OUTPUT_PATIENCE)
-        self._streams = [stream for stream in self._streams if not stream.closed]
+        self._release_writers()
 
     def _safely(self, call: Callable[[], _T], otherwise: _T) -> _T:
         """A fault of the watcher is noted, and is none of the job's business."""
@@ -325,11 +359,15 @@ def _closing_signals(interrupted_by: int | None) -> set[int]:
     return {int(signal.SIGTERM), int(signal.SIGKILL), interrupted_by or int(signal.SIGTERM)}
 
 
-def _diagnosed(snapshot: object) -> Report:
+def _diagnosed(snapshot: Snapshot) -> Report:
     from rankcall.diagnose import diagnose
 
-    report: Report = diagnose(snapshot)
-    return report
+    return diagnose(snapshot)
+
+
+def _described(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text[:MOST_OF_AN_ERROR]}" if text else type(error).__name__
 
 
 def _torch_version() -> str | None:

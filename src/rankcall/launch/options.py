@@ -56,12 +56,19 @@ class Request:
     command: tuple[str, ...] = ()
     torch: argparse.Namespace | None = field(default=None, compare=False)
 
+    @property
+    def script(self) -> str:
+        """What is run, for the run folder's name."""
+        return self.command[0] if self.torch is None else str(self.torch.training_script)
+
 
 def read_request(argv: Sequence[str]) -> Request:
     """Read the arguments after `run`. Raises RankcallError for wrong usage, SystemExit(0) after --help."""
     at = _bare_dashes(argv)
     if at is not None:
-        parser = _Parser(prog=PROG, description=_DESCRIPTION, epilog=_EXAMPLES, allow_abbrev=False)
+        parser: argparse.ArgumentParser = _Parser(
+            prog=PROG, description=_DESCRIPTION, epilog=_EXAMPLES, allow_abbrev=False
+        )
         _add_own_options(parser)
         options = _own_options(parser.parse_args(list(argv[:at])))
         return Request(options, _checked_command(argv[at + 1 :]))
@@ -75,11 +82,7 @@ def read_request(argv: Sequence[str]) -> Request:
 def _bare_dashes(argv: Sequence[str]) -> int | None:
     """Where `--` stands if nothing but our own options comes before it: then a command follows."""
     parser = argparse.ArgumentParser(add_help=False)
-    takes_value = {
-        option: action.nargs != 0
-        for action in _add_own_options(parser)
-        for option in action.option_strings
-    }
+    takes_value = {option: action.nargs != 0 for action in _add_own_options(parser) for option in action.option_strings}
     at = 0
     while at < len(argv):
         word = argv[at]

@@ -10,14 +10,21 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
-def members(sessions: Iterable[int]) -> list[int]:
-    """The pids of all running processes in these sessions; empty where there is no /proc."""
-    wanted = set(sessions) - {os.getsid(0), 0}
+def members(ranks: Iterable[int]) -> list[int]:
+    """The pids of the ranks that run and of all running processes of their sessions; empty without /proc.
+
+    A rank that is no session leader (a function that torch runs in a process) counts as long as it is our child.
+    """
+    wanted = set(ranks) - {0}
+    sessions = wanted - {os.getsid(0)}
     found = []
     with contextlib.suppress(OSError):
         for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and _session(entry) in wanted:
-                found.append(int(entry.name))
+            if entry.name.isdigit():
+                pid = int(entry.name)
+                parent, session = _parent_and_session(entry)
+                if session in sessions or (pid in wanted and parent == os.getpid()):
+                    found.append(pid)
     return found
 
 
@@ -51,9 +58,9 @@ def kill(sessions: Sequence[int]) -> None:
         time.sleep(0.02)
 
 
-def _session(entry: Path) -> int:
+def _parent_and_session(entry: Path) -> tuple[int, int]:
     try:
         fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
-        return -1
-    return -1 if fields[0] in (b"Z", b"X") else int(fields[3])
+        return -1, -1
+    return (-1, -1) if fields[0] in (b"Z", b"X") else (int(fields[1]), int(fields[3]))

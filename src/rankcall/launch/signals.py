@@ -9,9 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from types import FrameType
 
-ENDING = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name)
-)
+ENDING = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT") if hasattr(signal, name))
 
 
 class Interrupted(BaseException):
@@ -37,9 +35,7 @@ class Signals:
     def seen(self) -> bool:
         return self._count > 0
 
-    def install(
-        self, numbers: Iterable[int] = ENDING, error: Callable[[int], BaseException] = Interrupted
-    ) -> None:
+    def install(self, numbers: Iterable[int] = ENDING, error: Callable[[int], BaseException] = Interrupted) -> None:
         """Handle these from now on; `error` makes the exception that the first one raises."""
         if threading.current_thread() is not threading.main_thread():
             return
@@ -74,9 +70,9 @@ class Signals:
             yield
         finally:
             self._held -= 1
-        if not self._held and self._waiting is not None:
-            number, self._waiting = self._waiting, None
-            raise self._error(number)
+            if not self._held and self._waiting is not None:
+                number, self._waiting = self._waiting, None
+                raise self._error(number)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self._count += 1

@@ -52,11 +52,11 @@ _NO_ECHO = (b"BrokenPipeError", b"ConnectionResetError", b"ConnectionAbortedErro
 class Shown:
     """What the console has shown so far of all ranks: shared by their filters.
 
-    `failing` is set when a rank has failed or the job is being stopped. `text_of(rank)` names the file that holds a
-    rank's full text.
+    `ranks` is how many print here. `failing` is set when one has failed or the job is being stopped. `text_of(rank)`
+    names the file that holds a rank's full text.
     """
 
-    world_size: int
+    ranks: int
     text_of: Callable[[int], str]
     failing: bool = False
     interrupted: bool = False
@@ -84,10 +84,7 @@ class Block:
 
     def takes(self, line: bytes) -> bool:
         """Add the line if it belongs to the traceback, else answer False."""
-        if self.uncaught:
-            belongs = bool(_RANK_PREFIX.match(line))
-        else:
-            belongs = self._belongs(line)
+        belongs = bool(_RANK_PREFIX.match(line)) if self.uncaught else self._belongs(line)
         if belongs:
             self.lines.append(line)
             self.size += len(line)
@@ -170,7 +167,7 @@ class StderrFilter:
 
     def feed(self, data: bytes, now: float) -> bytes:
         """Take whole lines."""
-        if self._shown.world_size < 2:
+        if self._shown.ranks < 2:
             return data
         if self.idle and not self._shown.failing and _TRIGGER not in data:
             return data

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from pathlib import Path
+from typing import Literal
 
 from rankcall.findings import Report, report_to_json
 from rankcall.launch.console import Console
@@ -18,7 +19,8 @@ class Voice:
         self._options = options
         self._console = console
         self._lock = threading.RLock()
-        self._said: tuple[str, str | None] | None = None  # the last verdict shown: sentence and outcome
+        self._said: str | None = None  # the sentence of the last verdict shown
+        self._interrupted = False  # who was where has been shown, and nothing more is to be said
 
     def line(self, text: str) -> None:
         """One line that the user has to know; not with --quiet or JSON."""
@@ -44,12 +46,13 @@ class Voice:
         """Who was where when the job was told to end."""
         if self._options.format == "json":
             return
+        self._interrupted = True
         if report.verdict is not None and not self._already(report):
             self._report(report)
         elif not self._options.quiet:
             self._roll_call(report)
 
-    def at_end(self, report: Report, interrupted: bool) -> None:
+    def at_end(self, report: Report) -> None:
         """The last word. Nothing after a healthy job, unless asked for."""
         options = self._options
         if options.output is not None:
@@ -61,7 +64,7 @@ class Voice:
                 self._report(report)
             else:
                 self._remarks(report)
-        elif not interrupted and not self._already(report):
+        elif not self._interrupted and not self._already(report):
             self._report(report)
 
     def _remarks(self, report: Report) -> None:
@@ -72,22 +75,19 @@ class Voice:
             self.line(f"the job completed; {loud[0].severity}: {_one_line(loud[0].message)}{more}{where}")
 
     def _already(self, report: Report) -> bool:
-        return (
-            self._said is not None and report.verdict is not None and self._said[0] == report.verdict.sentence
-        )
+        return self._said is not None and report.verdict is not None and self._said[0] == report.verdict.sentence
 
     def _report(self, report: Report) -> None:
         if report.verdict is not None:
-            self._said = (report.verdict.sentence, report.outcome)
+            self._said = report.verdict.sentence
+        detail: Literal["quiet", "normal", "verbose"]
         detail = "quiet" if self._options.quiet else "verbose" if self._options.verbose else "normal"
         try:
             from rankcall.render.terminal import print_report
 
             with self._lock, self._console.exclusive():
                 color = False if self._options.no_color else None
-                print_report(
-                    report, console_file=sys.stderr, color=color, lang=self._options.lang, detail=detail
-                )
+                print_report(report, console_file=sys.stderr, color=color, lang=self._options.lang, detail=detail)
         except Exception as error:
             self._print_plainly(report, error)
 

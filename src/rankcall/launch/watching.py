@@ -36,9 +36,7 @@ class Watching(Protocol):
     def log_paths(self, rank: int, paths: Sequence[Path]) -> None: ...
     def collect(self, reason: Literal["exit", "interrupt", "stall"], budget_s: float) -> Snapshot: ...
     def launcher_failed(self, error: BaseException) -> None: ...
-    def finish(
-        self, outcome: Literal["completed", "crashed", "stopped", "hung"], exit_code: int
-    ) -> Report: ...
+    def finish(self, outcome: Literal["completed", "crashed", "stopped", "hung"], exit_code: int) -> Report: ...
 
 
 class MakeWatcher(Protocol):
@@ -74,7 +72,7 @@ def make_watcher(
         on_stop=on_stop,
         on_status=on_status,
     )
-    return cast(Watching, watcher)
+    return cast("Watching", watcher)
 
 
 class Unwatched:

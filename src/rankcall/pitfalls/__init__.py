@@ -14,6 +14,8 @@ from rankcall.pitfalls.registry import REGISTRY, Entry, Layer, Seer
 
 __all__ = ["Layer", "Page", "Seer", "closest", "headings", "layer", "names", "page", "seen_by"]
 
+_LONGEST_SHOWN = 60  # no name is half as long; what is longer is a mistake that need not fill the screen
+
 
 def names() -> tuple[str, ...]:
     """Every pitfall's name, layer by layer, in the order of the registry."""
@@ -56,4 +58,5 @@ def _entry(name: str) -> Entry:
         return entry
     alike = closest(name)
     advice = f"did you mean {alike[0]}?" if alike else "`rankcall explain` lists all names."
-    raise RankcallError(f"no pitfall is called {name!r}; {advice}")
+    shown = name if len(name) <= _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}…"
+    raise RankcallError(f"no pitfall is called {shown!r}; {advice}")

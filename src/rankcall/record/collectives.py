@@ -14,7 +14,8 @@ from types import ModuleType
 from typing import Any
 
 from rankcall.record import layout
-from rankcall.record.recorder import recorder
+from rankcall.record.recorder import Slot, recorder
+from rankcall.record.writer import Writer, now
 
 _COLLECTIVE = layout.WAIT["collective"]
 _P2P = layout.WAIT["p2p"]
@@ -25,6 +26,12 @@ _K = layout.KIND
 _PHASE_COLLECTIVE = layout.PHASE["collective"]
 _PHASE_INIT = layout.PHASE["init"]
 _WORKS_KEPT = 4096
+_COLLECTIVE_KIND = _K["collective"]
+_EVENT_PACK = layout.EVENT.pack_into
+_SLOT_PACK = layout.SLOT.pack_into
+_COUNT_PACK = layout.COUNTER.pack_into
+_EVENTS_AT = layout.COUNTER_INDEX["events"]
+_RING_AT, _RING_MASK, _EVENT_SIZE = layout.RING_AT, layout.RING_EVENTS - 1, layout.EVENT_SIZE
 
 # Operation -> the parameter whose elements are counted. The recorded name is the operation's own.
 TENSOR_OF = {
@@ -67,7 +74,7 @@ _default: Any = None
 _works: dict[int, tuple[int, int]] = {}  # id(Work) -> (event, site)
 _pair_counts: dict[tuple[str, int, int, int], int] = {}
 _dtypes: dict[Any, int] = {}
-_reduce_ops: dict[Any, int] = {}
+_reduce_ops: dict[int, tuple[int, Any]] = {}
 _arguments: dict[str, dict[str, int]] = {}
 
 
@@ -108,15 +115,18 @@ def _argument(name: str, parameter: str, args: tuple[Any, ...], kwargs: dict[str
 # --- groups -----------------------------------------------------------------------------------------------------
 
 
-def _group(pg: Any) -> tuple[int, Callable[[], int], tuple[int, ...], Any]:
-    """(number, sequence-number function, members, pg) of a group; None and WORLD mean the default one."""
+def _group(pg: Any) -> tuple[int, Callable[[], int], tuple[int, ...], Any] | None:
+    """(number, sequence-number function, members, pg) of a group; None means the default one. None is returned for
+    a group that this rank is not in."""
     global _default
     if pg is None:
         pg = _default
         if pg is None:
             pg = _default = _c10d._get_default_group()
     known = _groups.get(id(pg))
-    return known if known is not None else register_group(pg)
+    if known is not None:
+        return known
+    return None if _c10d._rank_not_in_group(pg) else register_group(pg)
 
 
 def register_group(pg: Any) -> tuple[int, Callable[[], int], tuple[int, ...], Any]:
@@ -179,12 +189,16 @@ def sample_default() -> None:
 
 
 def _shape(value: Any) -> tuple[int, int]:
-    """(number of elements, dtype's name number) of a tensor or a list of them."""
-    if isinstance(value, (list, tuple)):
-        if not value:
-            return 0, 0
-        return sum(tensor.numel() for tensor in value), _dtype(value[0].dtype)
-    return value.numel(), _dtype(value.dtype)
+    """(number of elements, dtype's name number) of a tensor or a list of them; (-1, 0) for what is neither: the
+    operation itself will say so."""
+    try:
+        if isinstance(value, (list, tuple)):
+            if not value:
+                return 0, 0
+            return sum(tensor.numel() for tensor in value), _dtype(value[0].dtype)
+        return value.numel(), _dtype(value.dtype)
+    except (AttributeError, TypeError):
+        return -1, 0
 
 
 def _dtype(dtype: Any) -> int:
@@ -195,12 +209,11 @@ def _dtype(dtype: Any) -> int:
 
 
 def _reduce_op(op: Any) -> int:
-    if op is None:
-        return recorder.name("SUM")
-    text = str(op)
-    number = _reduce_ops.get(text)
-    if number is None:
-        number = _reduce_ops[text] = recorder.name(text.rpartition(".")[2][:20])
+    """The number of a reduce operation's name. Kept by the object: torch's enum members live for ever."""
+    text = "SUM" if op is None else str(op).rpartition(".")[2][:20]
+    number = recorder.name(text)
+    if len(_reduce_ops) < 64:
+        _reduce_ops[id(op)] = (number, op)
     return number
 
 
@@ -218,43 +231,100 @@ def _root(name: str, members: tuple[int, ...], args: tuple[Any, ...], kwargs: di
     return -1
 
 
-def _enter_collective(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int, int, int]:
-    """Write the entry; returns what `_leave` restores: (phase, site, event, site of the call)."""
-    slot = recorder.slot
-    number, sequence, members, pg = _group(_argument(name, "group", args, kwargs))
-    if _c10d._rank_not_in_group(pg):
-        return slot.phase, slot.phase_site, -1, 0
+class _Call:
+    """Where the arguments of one operation stand: found once, since a look-up by name in each call costs more than
+    everything else that is recorded."""
+
+    __slots__ = ("asynchronous", "group", "name", "number", "reduce_op", "rooted", "tensor", "tensor_name")
+
+    def __init__(self, name: str) -> None:
+        places = _arguments[name]
+        self.name = name
+        self.number = 0
+        self.tensor_name = TENSOR_OF[name]
+        self.tensor = places.get(self.tensor_name, 99)
+        self.group = places.get("group", 99)
+        self.reduce_op = places.get("op", -1)
+        self.asynchronous = places.get("async_op", 99)
+        self.rooted = "src" in places or "dst" in places
+
+
+_Before = tuple[int, int, int, int]  # phase, its site, event, the call's site
+
+
+def _enter_collective(call: _Call, slot: Slot, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Before | None:
+    """Write the entry; returns what `_leave` restores, None if this rank is not in the group.
+
+    The hot path of the whole recording: names are looked up once, nothing is called that can be done in place.
+    """
+    writer = recorder.writer
+    if writer is None:
+        return None
+    count = len(args)
+    pg = args[call.group] if call.group < count else kwargs.get("group")
+    known = _groups.get(id(pg)) if pg is not None else (_groups.get(id(_default)) if _default is not None else None)
+    if known is None:
+        known = _group(pg)
+        if known is None:
+            return None
+    number, sequence, members, _ = known
     site = slot.outer_site if slot.outer else recorder.site(3)
     error = sys.exc_info()[1]
     if error is not None:
         recorder.exception_handled(error, site)
     seq = sequence() + 1
-    parameter = TENSOR_OF[name]
-    numel, dtype = _shape(_argument(name, parameter, args, kwargs)) if parameter else (-1, 0)
-    reduce_op = _reduce_op(_argument(name, "op", args, kwargs)) if "op" in _arguments[name] else 0
-    event = recorder.event(
-        _K["collective"], site, compared=True, op=recorder.name(name), dtype=dtype, reduce_op=reduce_op,
-        group=number, seq=seq, numel=numel, root=_root(name, members, args, kwargs),
+    numel = -1
+    dtype = reduce_op = 0
+    if call.tensor != 99:
+        tensor: Any = args[call.tensor] if call.tensor < count else kwargs.get(call.tensor_name)
+        try:
+            numel, dtype = tensor.numel(), _dtypes[tensor.dtype]
+        except (AttributeError, KeyError):
+            numel, dtype = _shape(tensor)
+    if call.reduce_op >= 0:
+        op = args[call.reduce_op] if call.reduce_op < count else kwargs.get("op")
+        reduce_op = _reduce_ops[id(op)][0] if id(op) in _reduce_ops else _reduce_op(op)
+    root = _root(call.name, members, args, kwargs) if call.rooted else -1
+    if not call.number:
+        call.number = recorder.name(call.name)
+    time = now()
+    index = writer.next_event()
+    loop_step = recorder.loop_step
+    _EVENT_PACK(
+        writer.map, _RING_AT + (index & _RING_MASK) * _EVENT_SIZE,
+        index, time, _COLLECTIVE_KIND, call.number, slot.outer, dtype, reduce_op, 0, number, seq, numel, root,
+        -1, -1, -1, loop_step, site, writer.next_place(), index,
     )  # fmt: skip
-    recorder.count("collectives")
-    writer = recorder.writer
-    if writer is not None:
-        writer.set_group(number, seq)
-    before = slot.phase, slot.phase_site
+    _COUNT_PACK(writer.map, _EVENTS_AT, index + 1)
+    if slot.passing is not None:
+        recorder.settle_exception()
+    before = (slot.phase, slot.phase_site, index, site)
     slot.operations += 1
-    asynchronous = bool(_argument(name, "async_op", args, kwargs))
     slot.inside += 1
-    if asynchronous:
+    if args[call.asynchronous] if call.asynchronous < count else kwargs.get("async_op"):
         recorder.change(slot.phase, slot.phase_site)
     else:
-        recorder.change(_PHASE_COLLECTIVE, site, _COLLECTIVE, event)
-    return before[0], before[1], event, site
+        _write_wait(writer, slot, _PHASE_COLLECTIVE, site, _COLLECTIVE, index, time)
+    return before
 
 
-def _leave(before: tuple[int, int, int, int]) -> None:
-    slot = recorder.slot
+def _write_wait(writer: Writer, slot: Slot, phase: int, site: int, wait: int, event: int, time: float) -> None:
+    """`recorder.change` for a thread that enters or leaves a blocking call."""
+    if not slot.at:
+        slot.at = writer.take_slot()
+    slot.phase, slot.phase_since, slot.phase_site = phase, time, site
+    slot.changes = changes = slot.changes + 1
+    _SLOT_PACK(
+        writer.map, slot.at, changes, slot.thread, phase, wait, slot.main, time, time, site, recorder.loop_step,
+        event, slot.operations, time, changes,
+    )  # fmt: skip
+
+
+def _leave(slot: Slot, before: _Before) -> None:
     slot.inside -= 1
-    recorder.change(before[0], before[1])
+    writer = recorder.writer
+    if writer is not None:
+        _write_wait(writer, slot, before[0], before[1], _NO_WAIT, -1, now())
 
 
 def _fail(error: BaseException, site: int) -> None:
@@ -276,17 +346,22 @@ def _remember_work(work: Any, event: int, site: int) -> None:
 # --- wrappers ---------------------------------------------------------------------------------------------------
 
 
-def _wrap_collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+def _guarded(
+    name: str, original: Callable[..., Any], enter: Callable[..., _Before | None], keep_work: bool
+) -> Callable[..., Any]:
+    """Around a blocking call: enter, the call, leave. A fault of ours never reaches the caller."""
+
     @functools.wraps(original)
-    def collective(*args: Any, **kwargs: Any) -> Any:
-        if not recorder.on or recorder.slot.inside:
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        if not recorder.on:
             return original(*args, **kwargs)
         try:
-            before = _enter_collective(name, args, kwargs)
+            slot = recorder.slot
+            before = None if slot.inside else enter(slot, args, kwargs)
         except Exception:
             recorder.fault(name)
-            return original(*args, **kwargs)
-        if before[2] < 0:
+            before = None
+        if before is None:
             return original(*args, **kwargs)
         try:
             result = original(*args, **kwargs)
@@ -295,34 +370,43 @@ def _wrap_collective(name: str, original: Callable[..., Any]) -> Callable[..., A
             raise
         finally:
             try:
-                _leave(before)
+                _leave(slot, before)
             except Exception:
                 recorder.fault(name)
-        if result is not None:
+        if keep_work and result is not None:
             try:
                 _remember_work(result, before[2], before[3])
             except Exception:
                 recorder.fault(name)
         return result
 
-    return collective
+    return guarded
+
+
+def _wrap_collective(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    return _guarded(name, original, functools.partial(_enter_collective, _Call(name)), keep_work=True)
 
 
 def _wrap_object_operation(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def object_operation(*args: Any, **kwargs: Any) -> Any:
-        slot = recorder.slot
-        if not recorder.on or slot.outer:
+        if not recorder.on:
             return original(*args, **kwargs)
+        slot = None
         try:
-            slot.outer_site = recorder.site(2)
-            slot.outer = recorder.name(name)
+            slot = recorder.slot
+            if not slot.outer:
+                slot.outer_site = recorder.site(2)
+                slot.outer = recorder.name(name)
+            else:
+                slot = None
         except Exception:
             recorder.fault(name)
         try:
             return original(*args, **kwargs)
         finally:
-            slot.outer = 0
+            if slot is not None:
+                slot.outer = 0
 
     return object_operation
 
@@ -331,126 +415,78 @@ def _wrap_point_to_point(name: str, original: Callable[..., Any]) -> Callable[..
     direction, parameter = POINT_TO_POINT[name]
     kind = _K[direction]
     blocking = name in ("send", "recv")
+    places = _arguments[name]
+    at_tensor, at_peer = places["tensor"], places[parameter]
+    at_group, at_tag = places.get("group", 99), places.get("tag", 99)
 
-    def enter(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int, int, int]:
-        slot = recorder.slot
-        number, _, members, pg = _group(_argument(name, "group", args, kwargs))
-        if _c10d._rank_not_in_group(pg):
-            return slot.phase, slot.phase_site, -1, 0
+    def enter(slot: Slot, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Before | None:
+        writer = recorder.writer
+        if writer is None:
+            return None
+        count = len(args)
+        known = _group(args[at_group] if at_group < count else kwargs.get("group"))
+        if known is None:
+            return None
+        number, _, members, _ = known
         site = slot.outer_site if slot.outer else recorder.site(3)
         error = sys.exc_info()[1]
         if error is not None:
             recorder.exception_handled(error, site)
-        peer = _argument(name, parameter, args, kwargs)
+        peer = args[at_peer] if at_peer < count else kwargs.get(parameter)
         if peer is None:
             inner = _argument(name, f"group_{parameter}", args, kwargs)
             peer = members[int(inner)] if inner is not None else -1
-        tag = int(_argument(name, "tag", args, kwargs) or 0)
-        pair = (direction, number, int(peer), tag)
+        tag = args[at_tag] if at_tag < count else kwargs.get("tag", 0)
+        tensor = args[at_tensor] if at_tensor < count else kwargs.get("tensor")
+        numel, dtype = _shape(tensor)
+        pair = (direction, number, peer, tag)
         nth = _pair_counts[pair] = _pair_counts.get(pair, 0) + 1
-        numel, dtype = _shape(_argument(name, "tensor", args, kwargs))
-        event = recorder.event(
-            kind, site, compared=True, op=recorder.name(name), dtype=dtype, group=number, numel=numel,
-            peer=int(peer), tag=tag, nth=nth,
+        time = now()
+        index = writer.next_event()
+        _EVENT_PACK(
+            writer.map, _RING_AT + (index & _RING_MASK) * _EVENT_SIZE,
+            index, time, kind, recorder.name(name), slot.outer, dtype, 0, 0, number, -1, numel, -1, peer, tag, nth,
+            recorder.loop_step, site, writer.next_place(), index,
         )  # fmt: skip
-        before = slot.phase, slot.phase_site
+        _COUNT_PACK(writer.map, _EVENTS_AT, index + 1)
+        if slot.passing is not None:
+            recorder.settle_exception()
+        before = (slot.phase, slot.phase_site, index, site)
         slot.operations += 1
         slot.inside += 1
         if blocking:
-            recorder.change(_PHASE_COLLECTIVE, site, _P2P, event)
+            _write_wait(writer, slot, _PHASE_COLLECTIVE, site, _P2P, index, time)
         else:
             recorder.change(slot.phase, slot.phase_site)
-        return before[0], before[1], event, site
+        return before
 
-    @functools.wraps(original)
-    def point_to_point(*args: Any, **kwargs: Any) -> Any:
-        if not recorder.on or recorder.slot.inside:
-            return original(*args, **kwargs)
-        try:
-            before = enter(args, kwargs)
-        except Exception:
-            recorder.fault(name)
-            return original(*args, **kwargs)
-        if before[2] < 0:
-            return original(*args, **kwargs)
-        try:
-            result = original(*args, **kwargs)
-        except BaseException as error:
-            _fail(error, before[3])
-            raise
-        finally:
-            try:
-                _leave(before)
-            except Exception:
-                recorder.fault(name)
-        if not blocking:
-            try:
-                _remember_work(result, before[2], before[3])
-            except Exception:
-                recorder.fault(name)
-        return result
-
-    return point_to_point
+    return _guarded(name, original, enter, keep_work=not blocking)
 
 
 def _wrap_work_wait(original: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(original)
-    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
-        slot = recorder.slot
-        if not recorder.on or slot.inside:
-            return original(self, *args, **kwargs)
-        try:
-            event, _ = _works.pop(id(self), (-1, 0))
-            site = recorder.site(2)
-            before = (slot.phase, slot.phase_site, event, site)
-            slot.inside += 1
-            recorder.change(_PHASE_COLLECTIVE, site, _COLLECTIVE, event)
-        except Exception:
-            recorder.fault("Work.wait")
-            return original(self, *args, **kwargs)
-        try:
-            return original(self, *args, **kwargs)
-        except BaseException as error:
-            _fail(error, site)
-            raise
-        finally:
-            try:
-                _leave(before)
-            except Exception:
-                recorder.fault("Work.wait")
+    def enter(slot: Slot, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Before:
+        event, _ = _works.pop(id(args[0]), (-1, 0))
+        site = recorder.site(3)
+        before = (slot.phase, slot.phase_site, event, site)
+        slot.inside += 1
+        recorder.change(_PHASE_COLLECTIVE, site, _COLLECTIVE, event)
+        return before
 
-    return wait
+    return _guarded("Work.wait", original, enter, keep_work=False)
 
 
-def _blocking(name: str, original: Callable[..., Any], wait: int, phase: int, kind: str | None) -> Callable[..., Any]:
+def _blocking(name: str, original: Callable[..., Any], wait: int, phase: int, kind: str) -> Callable[..., Any]:
     """A wrapper for calls that block until others come, but have no sequence number."""
 
-    @functools.wraps(original)
-    def blocking(*args: Any, **kwargs: Any) -> Any:
-        slot = recorder.slot
-        if not recorder.on or slot.inside:
-            return original(*args, **kwargs)
-        try:
-            site = recorder.site(2)
-            event = recorder.event(_K[kind], site, op=recorder.name(name)) if kind else -1
-            before = (slot.phase, slot.phase_site, event, site)
-            slot.inside += 1
-            recorder.change(phase, site, wait, event)
-        except Exception:
-            recorder.fault(name)
-            return original(*args, **kwargs)
-        try:
-            return original(*args, **kwargs)
-        except BaseException as error:
-            _fail(error, site)
-            raise
-        finally:
-            try:
-                _leave(before)
-            except Exception:
-                recorder.fault(name)
+    def enter(slot: Slot, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Before:
+        site = recorder.site(3)
+        event = recorder.event(_K[kind], site, op=recorder.name(name))
+        before = (slot.phase, slot.phase_site, event, site)
+        slot.inside += 1
+        recorder.change(phase, site, wait, event)
+        return before
 
-    return blocking
+    return _guarded(name, original, enter, keep_work=False)
 
 
 def _wrap_monitored_barrier(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -465,7 +501,7 @@ def _wrap_new_group(name: str, original: Callable[..., Any]) -> Callable[..., An
         result = inner(*args, **kwargs)
         if recorder.on:
             try:
-                if result is not None and not _c10d._rank_not_in_group(result):
+                if result is not None:
                     _group(result)
             except Exception:
                 recorder.fault(name)

@@ -26,15 +26,20 @@ _EVENTS_AT = layout.COUNTER_INDEX["events"]
 _SITE_FRAMES = 48  # how far up the stack the user's own line is looked for
 
 
-class Slot(threading.local):
-    """What this thread is doing, in Python; `at` is its slot's byte position, 0 before the first use."""
+class Slot:
+    """What one thread is doing. `at` is its slot's byte position, 0 before the first change is written."""
+
+    __slots__ = (
+        "at", "changes", "inside", "main", "operations", "outer", "outer_site", "passing", "phase", "phase_since",
+        "phase_site", "seen_exception", "step_before", "thread",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.at = 0
-        self.thread = 0
-        self.main = 0
+        self.thread = threading.get_native_id()
+        self.main = int(threading.current_thread() is threading.main_thread())
         self.phase = _IDLE
-        self.phase_since = 0.0
+        self.phase_since = now()
         self.phase_site = 0
         self.changes = 0
         self.operations = 0
@@ -46,14 +51,17 @@ class Slot(threading.local):
         self.step_before: tuple[int, int, int] | None = None
 
 
+class _Threads(threading.local):
+    slot: Slot
+
+
 class Recorder:
     """State of the recording in this process."""
 
     def __init__(self) -> None:
         self.on = False
         self.writer: Writer | None = None
-        self.slot = Slot()
-        self.step = 0
+        self.threads = _Threads()
         self.loop_step = 0
         self.counts = dict.fromkeys(layout.COUNTERS, 0)
         self.identity: dict[str, object] = {}
@@ -63,13 +71,22 @@ class Recorder:
         self._sites: dict[tuple[str, int], int] = {}
         self._fault_log: set[str] = set()
 
+    @property
+    def slot(self) -> Slot:
+        """This thread's own. A plain object behind one look-up: attributes of a thread-local cost ten times more."""
+        try:
+            return self.threads.slot
+        except AttributeError:
+            slot = self.threads.slot = Slot()
+            return slot
+
     # --- life --------------------------------------------------------------------------------------------------
 
     def start(self, writer: Writer) -> None:
         """Begin to record into `writer`."""
         self.writer = writer
         self._sites.clear()
-        self.slot = Slot()
+        self.threads = _Threads()
         self.on = True
         self.change(_IDLE, 0)
 
@@ -107,6 +124,11 @@ class Recorder:
         """The number of the call site: the nearest frame of the user's own code, counted from `depth` frames up,
         else the nearest outside torch. 0 if there is none."""
         frame: FrameType | None = sys._getframe(depth)
+        assert frame is not None
+        code = frame.f_code
+        if self._kinds.get(code.co_filename) == 2:  # nearly always: the caller itself is the user's
+            number = self._sites.get((code.co_filename, frame.f_lineno))
+            return number if number is not None else self._intern_site(frame)
         fallback: FrameType | None = None
         kinds = self._kinds
         for _ in range(_SITE_FRAMES):
@@ -156,9 +178,6 @@ class Recorder:
         time = now()
         if not slot.at:
             slot.at = writer.take_slot()
-            slot.thread = threading.get_native_id()
-            slot.main = int(threading.current_thread() is threading.main_thread())
-            slot.phase_since = time
         if phase != slot.phase or site != slot.phase_site:
             slot.phase = phase
             slot.phase_since = time
@@ -194,15 +213,16 @@ class Recorder:
             return -1
         index = writer.next_event()
         place = writer.next_place() if compared else -1
-        outer = self.slot.outer
+        slot = self.slot
+        outer = slot.outer
         _EVENT_PACK(
             writer.map, layout.RING_AT + (index & (layout.RING_EVENTS - 1)) * layout.EVENT_SIZE,
             index, now(), kind, op, outer, dtype, reduce_op, 0, group, seq, numel, root, peer, tag, nth,
             self.loop_step, site, place, index,
         )  # fmt: skip
         _COUNT_PACK(writer.map, _EVENTS_AT, index + 1)
-        if self.slot.passing is not None:
-            self._settle_exception()
+        if slot.passing is not None:
+            self.settle_exception()
         return index
 
     def count(self, name: str) -> None:
@@ -244,7 +264,8 @@ class Recorder:
         slot.passing = None
         self._note_handled(error)
 
-    def _settle_exception(self) -> None:
+    def settle_exception(self) -> None:
+        """The exception that was passing did not end the program: something else happens now."""
         slot = self.slot
         error, slot.passing = slot.passing, None
         if error is not None:

@@ -157,8 +157,8 @@ def _wrap_forward(original: Callable[..., Any], name_parameters: bool) -> Callab
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not recorder.on or _compiling():
             return original(self, *args, **kwargs)
-        slot = recorder.slot
         try:
+            slot = recorder.slot
             error = sys.exc_info()[1]
             if error is not None:
                 recorder.exception_handled(error, recorder.site(2))

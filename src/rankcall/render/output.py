@@ -28,11 +28,14 @@ class Target:
         return screen_width(sys.stdout)
 
     def put(self, text: str) -> None:
-        """Write the text. Raises RankcallError if the file cannot be written."""
-        if self.path is None:
-            write(text, sys.stdout)
-            return
+        """Write the text. Raises RankcallError if it cannot be written, BrokenPipeError if nobody reads on."""
         try:
-            self.path.write_text(text, encoding="utf-8", errors="backslashreplace")
+            if self.path is None:
+                write(text, sys.stdout)
+            else:
+                self.path.write_text(text, encoding="utf-8", errors="backslashreplace")
+        except BrokenPipeError:
+            raise
         except OSError as error:
-            raise RankcallError(f"--output {self.path} cannot be written: {error.strerror or error}.") from error
+            name = "standard output" if self.path is None else f"--output {self.path}"
+            raise RankcallError(f"{name} cannot be written: {error.strerror or error}.") from error

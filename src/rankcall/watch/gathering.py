@@ -7,11 +7,13 @@ import socket
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 import psutil
 
 from rankcall.diagnose.readers.flight_recorder import Dump, Pending, pending_by_group
 from rankcall.snapshot import (
     Child,
+    Event,
     Exit,
     Frame,
     Group,
@@ -44,6 +46,8 @@ def process_of(
 ) -> Process:
     """What is known of one recorded process."""
     groups = look.groups()
+    ring = look.ring(groups)
+    groups = _with_recorded(groups, ring)
     pending = pending_by_group(dumps[look.asked]) if look.asked in dumps else []
     groups = _with_progress(groups, pending)
     own_stacks = stacks.get(look.asked, ())
@@ -69,7 +73,7 @@ def process_of(
         threads=tuple(_threads(look, groups, pending, own_stacks)),
         groups=tuple(groups),
         counters=look.record.counters(),
-        ring=look.ring(groups),
+        ring=ring,
         loop_step=look.record.loop_step(),
         last_change=look.changed_at,
         exit=exits.get(look.pid) or (Exit() if look.gone else None),
@@ -144,6 +148,20 @@ def _group_named(groups: list[Group], state: Pending) -> Group | None:
     return named[-1] if named else None
 
 
+def _with_recorded(groups: list[Group], ring: Sequence[Event]) -> list[Group]:
+    """A group's number is stored at forwards, backwards and steps; the operations in between are in the ring."""
+    latest: dict[str, int] = {}
+    for event in ring:
+        if event.seq is not None and event.seq > latest.get(event.group, -1):
+            latest[event.group] = event.seq
+    return [
+        msgspec.structs.replace(group, enqueued=max(group.enqueued or 0, latest[group.key]))
+        if group.key in latest
+        else group
+        for group in groups
+    ]
+
+
 def _with_progress(groups: list[Group], pending: list[Pending]) -> list[Group]:
     latest: dict[str, Pending] = {}
     for state in pending:
@@ -156,19 +174,9 @@ def _with_progress(groups: list[Group], pending: list[Pending]) -> list[Group]:
         if progress is None or not is_last:
             result.append(group)
             continue
+        enqueued = max(progress.enqueued, group.enqueued or 0)
         result.append(
-            Group(
-                key=group.key,
-                name=group.name,
-                description=group.description,
-                backend=group.backend,
-                members=group.members,
-                incarnation=group.incarnation,
-                enqueued=max(state.enqueued, group.enqueued or 0),
-                started=state.started,
-                finished=state.finished,
-                destroyed=group.destroyed,
-            )
+            msgspec.structs.replace(group, enqueued=enqueued, started=progress.started, finished=progress.finished)
         )
     return result
 

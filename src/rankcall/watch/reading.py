@@ -273,7 +273,9 @@ class Record:
         )
 
     def counters(self) -> Counters:
-        return Counters(**{name: max(self.counter(name), 0) for name in Counters.__struct_fields__})
+        numbers = {name: max(self.counter(name), 0) for name in Counters.__struct_fields__}
+        numbers["collectives"] = sum(slot.operations for slot in self.slots())
+        return Counters(**numbers)
 
     def loop_step(self) -> int | None:
         return _plain(self.counter("loop_step"))

@@ -40,10 +40,12 @@ def read_recorded(path: Path) -> Recorded:
     try:
         is_folder = path.is_dir()
         if not is_folder and not path.exists():
-            raise RankcallError(f"{path} does not exist; expected the folder of a run, or a snapshot.json.")
+            raise RankcallError(f"{_named(path)} does not exist; expected the folder of a run, or a snapshot.json.")
+        return _read_folder(path) if is_folder else _read_file(path)
     except OSError as error:
         raise _unreadable(path, error) from error
-    return _read_folder(path) if is_folder else _read_file(path)
+    except RecursionError as error:
+        raise RankcallError(f"{_named(path)} is nested deeper than anything rankcall writes.") from error
 
 
 def is_unfinished(path: Path) -> bool:
@@ -118,7 +120,15 @@ def _bytes(path: Path) -> bytes:
         raise _unreadable(path, error) from error
 
 
+def _named(path: Path) -> str:
+    """The path, with an ellipsis in it where it would fill the screen."""
+    text = str(path)
+    return text if len(text) <= 300 else f"{text[:100]}… {text[-100:]}"
+
+
 def _unreadable(path: Path, error: OSError) -> RankcallError:
     if error.errno in (errno.EACCES, errno.EPERM):
-        return RankcallError(f"{path} may not be read by you: {error.strerror}; run folders are private (0700).")
-    return RankcallError(f"{path} cannot be read: {error.strerror or error}.")
+        return RankcallError(
+            f"{_named(path)} may not be read by you: {error.strerror}; run folders are private (0700)."
+        )
+    return RankcallError(f"{_named(path)} cannot be read: {error.strerror or error}.")

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from rankcall.errors import RankcallError
 from rankcall.pitfalls.registry import Entry, Layer, Seer
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SECTIONS = ("happens", "why", "tell", "fix", "example", "related", "sources")
 OPTIONAL = frozenset({"example", "related"})
@@ -84,10 +88,14 @@ def language_of(tag: str) -> str:
 
 
 def _read(path: str) -> str | None:
+    file = _folder() / path
+    return file.read_text(encoding="utf-8") if file.is_file() else None
+
+
+def _folder() -> Path:
     from pathlib import Path  # costs more than the rest of this module's import
 
-    file = Path(__file__).parent / path
-    return file.read_text(encoding="utf-8") if file.is_file() else None
+    return Path(__file__).parent
 
 
 def _split(text: str, file: str, words: dict[str, str]) -> tuple[str, dict[str, list[str]]]:
@@ -104,9 +112,7 @@ def _split(text: str, file: str, words: dict[str, str]) -> tuple[str, dict[str, 
         if not fenced and line.startswith("#"):
             field = field_of.get(line.removeprefix("## "))
             if field is None or field in sections or _out_of_order(field, sections):
-                raise RankcallError(
-                    f"{file}:{number}: {line!r} is no heading of a page, or stands in the wrong place."
-                )
+                raise RankcallError(f"{file}:{number}: {line!r} is no heading of a page, or stands in the wrong place.")
             current = sections[field] = []
         elif sections:
             current.append(line.rstrip())

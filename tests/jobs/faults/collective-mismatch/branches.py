@@ -1,4 +1,6 @@
-"""The two branches of an if hold different collectives: rank 0 broadcasts its learning rate, the others all-reduce."""
+"""The two branches of an if hold different collectives: rank 0 broadcasts its learning rate, the others
+all-reduce.
+"""
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=collective-mismatch also=lone-collective culprits=0|all outcome=hung|crashed
 

@@ -1,5 +1,5 @@
-"""Each rank names itself as the source of the broadcast, so that all send and nobody listens. With small tensors gloo
-may let it pass in silence until the next operation.
+"""Each rank names itself as the source of the broadcast, so that all send and nobody listens. With small
+tensors gloo may let it pass in silence until the next operation.
 """
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=collective-mismatch culprits=all outcome=hung|crashed|completed as=verdict|warning

@@ -1,4 +1,6 @@
-"""Rank 1 takes the maximum where the others take the sum: the same algorithm, garbage in silence. The job completes."""
+"""Rank 1 takes the maximum where the others take the sum: the same algorithm, garbage in silence. The
+job completes.
+"""
 # job: nproc=3 run_args="" timeout=60
 # expect: pitfall=collective-mismatch culprits=1|all outcome=completed as=warning|verdict
 

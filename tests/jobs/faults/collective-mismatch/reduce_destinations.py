@@ -1,5 +1,5 @@
-"""The destination of reduce is computed from a list that is ordered differently on rank 0: everyone waits or leaves
-with a partial sum.
+"""The destination of reduce is computed from a list that is ordered differently on rank 0: everyone
+waits or leaves with a partial sum.
 """
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=collective-mismatch culprits=0|all outcome=hung|crashed|completed as=verdict|warning

@@ -1,4 +1,6 @@
-"""FSDP2: the loss is taken over masked positions, and backward is left out when this rank's mask is empty."""
+"""FSDP2: the loss is taken over masked positions, and backward is left out when this rank's mask is
+empty.
+"""
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=data-dependent-skip culprits=0 outcome=hung|crashed
 

@@ -1,5 +1,5 @@
-"""Unreadable samples are dropped by collate_fn, and a batch of nothing but those is skipped before the forward: rank 3
-comes one step short to the gather of results.
+"""Unreadable samples are dropped by collate_fn, and a batch of nothing but those is skipped before the
+forward: rank 3 comes one step short to the gather of results.
 """
 # job: nproc=4 run_args="--stall-after 5" timeout=60
 # expect: pitfall=data-dependent-skip also=uneven-steps culprits=3 outcome=hung|crashed

@@ -1,4 +1,6 @@
-"""Early stopping on the rank's own validation loss: rank 0 has seen no progress for 3 epochs and leaves the loop."""
+"""Early stopping on the rank's own validation loss: rank 0 has seen no progress for 3 epochs and leaves
+the loop.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=data-dependent-skip also=uneven-steps culprits=0 outcome=hung|crashed
 

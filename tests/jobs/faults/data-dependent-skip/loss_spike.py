@@ -1,4 +1,6 @@
-"""A loss spike makes rank 0 return from its step function before backward; the caller thinks nothing of it."""
+"""A loss spike makes rank 0 return from its step function before backward; the caller thinks nothing of
+it.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60 args="--threshold 50"
 # expect: pitfall=data-dependent-skip culprits=0 outcome=hung|crashed
 

@@ -1,4 +1,6 @@
-"""With accumulation over 4 micro-batches, the synchronising one is skipped on rank 1 because its loss is infinite."""
+"""With accumulation over 4 micro-batches, the synchronising one is skipped on rank 1 because its loss is
+infinite.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=data-dependent-skip culprits=1 outcome=hung|crashed
 

@@ -1,5 +1,5 @@
-"""An exception in the step of rank 1 is logged and swallowed; the rank takes up the next batch while the others wait
-for its gradients.
+"""An exception in the step of rank 1 is logged and swallowed; the rank takes up the next batch while the
+others wait for its gradients.
 """
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=data-dependent-skip culprits=1 outcome=hung|crashed

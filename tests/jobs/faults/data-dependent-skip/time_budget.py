@@ -1,4 +1,6 @@
-"""Each rank looks at its own clock to end an epoch in time; rank 1's batches are slower, and it stops earlier."""
+"""Each rank looks at its own clock to end an epoch in time; rank 1's batches are slower, and it stops
+earlier.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=data-dependent-skip also=uneven-steps culprits=1 outcome=hung|crashed
 

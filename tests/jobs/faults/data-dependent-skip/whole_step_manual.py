@@ -1,5 +1,5 @@
-"""A batch without positives is left out whole, on rank 1 once and never on rank 0. The all_reduces go on matching,
-one step shifted, until rank 1 ends with one less and says goodbye.
+"""A batch without positives is left out whole, on rank 1 once and never on rank 0. The all_reduces go on
+matching, one step shifted, until rank 1 ends with one less and says goodbye.
 """
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=data-dependent-skip also=uneven-steps,rank-left-early culprits=1 outcome=crashed|hung

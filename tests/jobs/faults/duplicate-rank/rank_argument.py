@@ -1,4 +1,6 @@
-"""Ranks are computed as if two processes shared a device: 0, 0, 1, 1 of 4. Two numbers are claimed twice, two never."""
+"""Ranks are computed as if two processes shared a device: 0, 0, 1, 1 of 4. Two numbers are claimed
+twice, two never.
+"""
 # job: nproc=4 run_args="--stall-after 5" timeout=60
 # expect: pitfall=duplicate-rank also=missing-rank culprits=0,1|all outcome=hung|crashed
 

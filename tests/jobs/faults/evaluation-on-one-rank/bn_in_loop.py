@@ -1,5 +1,5 @@
-"""Every second epoch rank 0 evaluates the DDP model with BatchNorm while rank 1 goes on to train: the buffers that
-rank 0 sends meet the gradients of rank 1 or its buffers.
+"""Every second epoch rank 0 evaluates the DDP model with BatchNorm while rank 1 goes on to train: the
+buffers that rank 0 sends meet the gradients of rank 1 or its buffers.
 """
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=evaluation-on-one-rank also=lone-collective culprits=0 outcome=hung|crashed

@@ -1,4 +1,6 @@
-"""FSDP2: rank 0 prints a sample from the model; its forward gathers the parameters from ranks that do not call it."""
+"""FSDP2: rank 0 prints a sample from the model; its forward gathers the parameters from ranks that do
+not call it.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=evaluation-on-one-rank also=lone-collective culprits=0 outcome=hung|crashed
 

@@ -1,5 +1,5 @@
-"""Rank 2 alone looks at the training loss after each epoch, without eval() and without no_grad: in training mode too
-the forward of a DDP model with buffers is a collective.
+"""Rank 2 alone looks at the training loss after each epoch, without eval() and without no_grad: in
+training mode too the forward of a DDP model with buffers is a collective.
 """
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=evaluation-on-one-rank also=lone-collective,data-dependent-skip culprits=2 outcome=hung|crashed

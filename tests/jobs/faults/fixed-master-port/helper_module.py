@@ -1,4 +1,6 @@
-"""A setup(rank, world_size) from a tutorial, in a helper file, is called under torchrun: its MASTER_PORT wins."""
+"""A setup(rank, world_size) from a tutorial, in a helper file, is called under torchrun: its MASTER_PORT
+wins.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60 files=_ddp_setup.py
 # expect: pitfall=fixed-master-port also=master-unreachable culprits=all outcome=hung
 

@@ -1,4 +1,6 @@
-"""The init method carries a port of its own; under torchrun every rank is a client there and nobody the server."""
+"""The init method carries a port of its own; under torchrun every rank is a client there and nobody the
+server.
+"""
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=fixed-master-port also=master-unreachable culprits=all outcome=hung
 

@@ -1,4 +1,6 @@
-"""HSDP-like 2x2 device mesh. Rank 1 waits for a file lock that another process holds; the others wait in chains."""
+"""HSDP-like 2x2 device mesh. Rank 1 waits for a file lock that another process holds; the others wait in
+chains.
+"""
 # job: nproc=4 run_args="--stall-after 5" timeout=60
 # expect: pitfall=process-stuck culprits=1 outcome=hung
 

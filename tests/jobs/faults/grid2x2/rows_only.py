@@ -1,4 +1,6 @@
-"""Rank 2 sleeps before its row's reduction. Row 0 does not need it and runs on until the next column reduction."""
+"""Rank 2 sleeps before its row's reduction. Row 0 does not need it and runs on until the next column
+reduction.
+"""
 # job: nproc=4 run_args="--stall-after 5" timeout=60
 # expect: pitfall=process-stuck culprits=2 outcome=hung
 

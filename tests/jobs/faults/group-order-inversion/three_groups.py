@@ -1,4 +1,6 @@
-"""Three ranks, three pairs: each rank begins with its right-hand neighbour. 0 waits for 1, 1 for 2, 2 for 0."""
+"""Three ranks, three pairs: each rank begins with its right-hand neighbour. 0 waits for 1, 1 for 2, 2
+for 0.
+"""
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=group-order-inversion culprits=all outcome=hung
 

@@ -1,4 +1,6 @@
-"""Every 10 steps rank 0 reduces the loss for its log, inside `if rank == 0`. The others take part in nothing."""
+"""Every 10 steps rank 0 reduces the loss for its log, inside `if rank == 0`. The others take part in
+nothing.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=lone-collective also=collective-mismatch,shape-mismatch culprits=0|all outcome=hung|crashed
 

@@ -1,5 +1,5 @@
-"""Rank 2 meets an exception and tries to tell the others by an all_reduce that they do not expect; theirs is the
-gradient's.
+"""Rank 2 meets an exception and tries to tell the others by an all_reduce that they do not expect;
+theirs is the gradient's.
 """
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=lone-collective also=data-dependent-skip,shape-mismatch culprits=2 outcome=crashed|hung

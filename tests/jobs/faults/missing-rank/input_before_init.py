@@ -1,4 +1,6 @@
-"""Rank 0 waits for a server that has not answered yet (a listening socket that never accepts) before it joins."""
+"""Rank 0 waits for a server that has not answered yet (a listening socket that never accepts) before it
+joins.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=missing-rank also=process-stuck culprits=0 outcome=hung
 

@@ -1,4 +1,6 @@
-"""Three ranks unpack a data set under one file lock; one of them never lets go, and so two never reach init."""
+"""Three ranks unpack a data set under one file lock; one of them never lets go, and so two never reach
+init.
+"""
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=missing-rank also=process-stuck culprits=1,2|1|2 outcome=hung
 
@@ -8,7 +10,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import torch
 import torch.distributed as dist
 
 

@@ -1,4 +1,6 @@
-"""Rank 1 finds nothing to do and ends with 0 before it has ever called init_process_group; the other waits for it."""
+"""Rank 1 finds nothing to do and ends with 0 before it has ever called init_process_group; the other
+waits for it.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=missing-rank also=rank-left-early culprits=1 outcome=hung
 

@@ -1,4 +1,6 @@
-"""WORLD_SIZE is written over with the number of devices of the big machine: 4 are awaited, 2 were started."""
+"""WORLD_SIZE is written over with the number of devices of the big machine: 4 are awaited, 2 were
+started.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=missing-rank also=world-size-mismatch culprits=2,3|all outcome=hung
 

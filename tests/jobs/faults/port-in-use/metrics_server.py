@@ -1,4 +1,6 @@
-"""Every rank starts a metrics server on one port: the first wins, the others die of it (not a port of torch's at all)."""
+"""Every rank starts a metrics server on one port: the first wins, the others die of it (not a port of
+torch's at all).
+"""
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=port-in-use also=program-error culprits=any outcome=crashed
 

@@ -1,4 +1,6 @@
-"""Rank 0 opens a store of its own on a port that another process of the machine holds: address already in use."""
+"""Rank 0 opens a store of its own on a port that another process of the machine holds: address already
+in use.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=port-in-use culprits=0 outcome=crashed
 

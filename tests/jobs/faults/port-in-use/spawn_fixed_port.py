@@ -1,4 +1,6 @@
-"""mp.spawn with the port of every tutorial, which a forgotten process still listens on: rank 0 cannot bind it."""
+"""mp.spawn with the port of every tutorial, which a forgotten process still listens on: rank 0 cannot
+bind it.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60 form=command
 # expect: pitfall=port-in-use also=stale-process culprits=0 outcome=crashed
 

@@ -1,5 +1,6 @@
-"""The script meets at a port of its own choice, and another program (here a socket of rank 0) listens there. Under
-torchrun no rank starts a server of its own, so that all connect to the stranger and wait for its answer.
+"""The script meets at a port of its own choice, and another program (here a socket of rank 0) listens
+there. Under torchrun no rank starts a server of its own, so that all connect to the stranger and wait
+for its answer.
 """
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=port-in-use also=fixed-master-port culprits=0|all outcome=hung

@@ -1,5 +1,5 @@
-"""Rank 1 raises, and its `finally` wants to meet the others first: they see a mismatch or a hang, it an exception that
-it has not printed yet.
+"""Rank 1 raises, and its `finally` wants to meet the others first: they see a mismatch or a hang, it an
+exception that it has not printed yet.
 """
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=program-error also=lone-collective,data-dependent-skip culprits=1 outcome=hung|crashed

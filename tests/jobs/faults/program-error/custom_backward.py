@@ -1,4 +1,6 @@
-"""A hand-written autograd function raises in its backward on rank 1; the exception passes through the engine."""
+"""A hand-written autograd function raises in its backward on rank 1; the exception passes through the
+engine.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=program-error culprits=1 outcome=crashed
 

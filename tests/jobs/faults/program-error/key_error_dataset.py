@@ -1,4 +1,6 @@
-"""A record of rank 2's shard lacks a key; the KeyError comes out of the Dataset, in the rank itself (no workers)."""
+"""A record of rank 2's shard lacks a key; the KeyError comes out of the Dataset, in the rank itself (no
+workers).
+"""
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=program-error culprits=2 outcome=crashed
 

@@ -1,5 +1,5 @@
-"""Rank 2 raises first; rank 0 a quarter of a second later for a reason of its own, before it meets the others. Only
-the first is the root.
+"""Rank 2 raises first; rank 0 a quarter of a second later for a reason of its own, before it meets the
+others. Only the first is the root.
 """
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=program-error culprits=2 outcome=crashed

@@ -1,4 +1,6 @@
-"""A `with` block suppresses what goes wrong on rank 2, main comes to its end, and the process exits with 0."""
+"""A `with` block suppresses what goes wrong on rank 2, main comes to its end, and the process exits with
+0.
+"""
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=rank-left-early also=data-dependent-skip,program-error culprits=2 outcome=crashed|hung
 

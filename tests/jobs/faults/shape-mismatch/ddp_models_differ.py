@@ -1,4 +1,6 @@
-"""DDP compares the parameters' shapes at construction, and says which one differs between rank 0 and rank 2."""
+"""DDP compares the parameters' shapes at construction, and says which one differs between rank 0 and
+rank 2.
+"""
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=model-differs also=shape-mismatch culprits=2|all outcome=crashed|hung
 

@@ -1,4 +1,6 @@
-"""Rank 0 reduces in bfloat16, the others in float32: half the bytes, and gloo ends a rank that receives too much."""
+"""Rank 0 reduces in bfloat16, the others in float32: half the bytes, and gloo ends a rank that receives
+too much.
+"""
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=shape-mismatch culprits=0 outcome=crashed|hung
 

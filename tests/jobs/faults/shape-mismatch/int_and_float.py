@@ -1,4 +1,6 @@
-"""Rank 1 counts in int32 what the others count in float32: equal bytes, garbage in silence; the job completes."""
+"""Rank 1 counts in int32 what the others count in float32: equal bytes, garbage in silence; the job
+completes.
+"""
 # job: nproc=2 run_args="" timeout=60
 # expect: pitfall=shape-mismatch also=collective-mismatch culprits=1|all outcome=completed as=warning|nothing|verdict
 

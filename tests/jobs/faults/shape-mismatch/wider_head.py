@@ -1,4 +1,6 @@
-"""Rank 1 builds its model with one class more (it counted the labels in its own shard): the gradients' sizes differ."""
+"""Rank 1 builds its model with one class more (it counted the labels in its own shard): the gradients'
+sizes differ.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=shape-mismatch also=model-differs culprits=1|all outcome=crashed|hung
 

@@ -1,5 +1,5 @@
-"""Numbers of detected boxes differ from image to image, and so do the tensors that are gathered on every rank; large
-ones, in the middle of a training job.
+"""Numbers of detected boxes differ from image to image, and so do the tensors that are gathered on every
+rank; large ones, in the middle of a training job.
 """
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=uneven-gather also=shape-mismatch culprits=0|1|all outcome=crashed|hung|completed

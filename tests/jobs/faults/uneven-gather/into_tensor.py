@@ -1,4 +1,6 @@
-"""all_gather_into_tensor wants the same number of embeddings of every rank; rank 0 has two more than the others."""
+"""all_gather_into_tensor wants the same number of embeddings of every rank; rank 0 has two more than the
+others.
+"""
 # job: nproc=4 run_args="--stall-after 5" timeout=60
 # expect: pitfall=uneven-gather also=shape-mismatch culprits=0 outcome=crashed|hung|completed
 

@@ -1,5 +1,5 @@
-"""Each rank drops texts that are too long from its own shard, and so has its own number of batches. Two epochs: the
-first ends shifted and silent, the second hangs at its end.
+"""Each rank drops texts that are too long from its own shard, and so has its own number of batches. Two
+epochs: the first ends shifted and silent, the second hangs at its end.
 """
 # job: nproc=2 run_args="--stall-after 5" timeout=60 args="--epochs 2"
 # expect: pitfall=uneven-steps also=steps-shifted culprits=1 outcome=hung|crashed

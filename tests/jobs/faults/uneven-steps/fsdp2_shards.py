@@ -1,4 +1,6 @@
-"""FSDP2 with numpy-style split shards: 3 ranks get 34, 33, 33 samples in batches of 1, and rank 0 goes on alone."""
+"""FSDP2 with numpy-style split shards: 3 ranks get 34, 33, 33 samples in batches of 1, and rank 0 goes
+on alone.
+"""
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=uneven-steps culprits=1,2 outcome=hung|crashed
 

@@ -1,4 +1,6 @@
-"""A stream reads one file a rank, and the files are not equally long: rank 0 runs dry first and destroys the group."""
+"""A stream reads one file a rank, and the files are not equally long: rank 0 runs dry first and destroys
+the group.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=uneven-steps also=rank-left-early culprits=0 outcome=crashed|hung
 

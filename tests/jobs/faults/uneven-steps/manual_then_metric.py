@@ -1,5 +1,5 @@
-"""Gradients are averaged by hand. Rank 1's shard gives one step less, so its metric all_reduce after the loop meets
-the others' gradient.
+"""Gradients are averaged by hand. Rank 1's shard gives one step less, so its metric all_reduce after the
+loop meets the others' gradient.
 """
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=uneven-steps culprits=1 outcome=crashed|hung

@@ -1,5 +1,5 @@
-"""Loss and metric are both one float: rank 3's metric all_reduce silently answers another rank's loss all_reduce; the
-others then wait for a partner that has gone.
+"""Loss and metric are both one float: rank 3's metric all_reduce silently answers another rank's loss
+all_reduce; the others then wait for a partner that has gone.
 """
 # job: nproc=4 run_args="--stall-after 5" timeout=60
 # expect: pitfall=uneven-steps culprits=3 outcome=crashed|hung

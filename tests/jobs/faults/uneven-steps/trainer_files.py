@@ -1,4 +1,6 @@
-"""Whole files are dealt out to the ranks: 7 files over 3 ranks, rank 0 gets a third one. The loop is in a helper."""
+"""Whole files are dealt out to the ranks: 7 files over 3 ranks, rank 0 gets a third one. The loop is in
+a helper.
+"""
 # job: nproc=3 run_args="--stall-after 5" timeout=60 files=_trainer.py
 # expect: pitfall=uneven-steps culprits=1,2 outcome=hung|crashed
 

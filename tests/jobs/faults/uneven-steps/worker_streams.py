@@ -1,5 +1,5 @@
-"""A stream cut by rank and loader worker: the remainders pile up, rank 1 ends two batches before rank 0 and calls
-monitored_barrier.
+"""A stream cut by rank and loader worker: the remainders pile up, rank 1 ends two batches before rank 0
+and calls monitored_barrier.
 """
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=uneven-steps culprits=1 outcome=hung|crashed

@@ -1,4 +1,6 @@
-"""Both neighbours send first and receive afterwards: gloo's send waits for the receiver, so neither comes further."""
+"""Both neighbours send first and receive afterwards: gloo's send waits for the receiver, so neither
+comes further.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=unmatched-send-recv also=group-order-inversion culprits=all outcome=hung
 

@@ -1,5 +1,5 @@
-"""A parameter server asks each client for the same number of updates, but client 2 has sent one less and gone to the
-final barrier.
+"""A parameter server asks each client for the same number of updates, but client 2 has sent one less and
+gone to the final barrier.
 """
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=unmatched-send-recv also=uneven-steps culprits=2|0,2|0 outcome=hung|crashed

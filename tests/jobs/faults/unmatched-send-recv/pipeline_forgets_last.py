@@ -1,5 +1,5 @@
-"""A pipeline of 4 stages with isend/irecv. Stage 2 does not pass the last micro-batch on; stage 3 waits for it, the
-others are at the barrier already.
+"""A pipeline of 4 stages with isend/irecv. Stage 2 does not pass the last micro-batch on; stage 3 waits
+for it, the others are at the barrier already.
 """
 # job: nproc=4 run_args="--stall-after 5" timeout=60
 # expect: pitfall=unmatched-send-recv culprits=2|3|2,3 outcome=hung|crashed

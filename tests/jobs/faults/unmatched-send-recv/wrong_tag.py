@@ -1,4 +1,6 @@
-"""Sender and receiver number their messages differently: the receiver waits for tag 4, the sender uses tag 5."""
+"""Sender and receiver number their messages differently: the receiver waits for tag 4, the sender uses
+tag 5.
+"""
 # job: nproc=2 run_args="--stall-after 5" timeout=60
 # expect: pitfall=unmatched-send-recv culprits=all|0|1 outcome=hung
 

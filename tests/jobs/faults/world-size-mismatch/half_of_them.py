@@ -1,4 +1,6 @@
-"""Ranks 2 and 3 took world_size from a configuration file for 2 ranks, and fail at once: their rank is not in it."""
+"""Ranks 2 and 3 took world_size from a configuration file for 2 ranks, and fail at once: their rank is
+not in it.
+"""
 # job: nproc=4 run_args="--stall-after 5" timeout=60
 # expect: pitfall=world-size-mismatch also=program-error culprits=2,3|all outcome=crashed|hung
 

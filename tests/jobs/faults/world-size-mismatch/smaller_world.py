@@ -1,4 +1,6 @@
-"""Every rank sets WORLD_SIZE to 2 although 3 were started: ranks 0 and 1 train on, rank 2 does not exist for them."""
+"""Every rank sets WORLD_SIZE to 2 although 3 were started: ranks 0 and 1 train on, rank 2 does not exist
+for them.
+"""
 # job: nproc=3 run_args="--stall-after 5" timeout=60
 # expect: pitfall=world-size-mismatch also=missing-rank culprits=2|all outcome=crashed|hung|completed as=verdict|warning
 

@@ -1,0 +1,171 @@
+"""Who is to blame for a parting, and what it is called: rules over a case, the most telling first."""
+
+from __future__ import annotations
+
+from rankcall.diagnose import leaving, lone, skips
+from rankcall.diagnose.case import Case, Party, left
+from rankcall.diagnose.drafts import Draft
+from rankcall.diagnose.rings import loader_end_after_work
+from rankcall.diagnose.source import Guard
+
+_STEP = ("forward", "backward")
+
+
+def judge(case: Case) -> Draft | None:
+    """A verdict for this parting, or None when no rule fits."""
+    if len(case.parties) < 2:
+        return None
+    for rule in (_evaluation, _branches, _rank_guard, _backward, _goes_on, _collectives, _nobody_came):
+        draft = rule(case)
+        if draft is not None:
+            return draft
+    return None
+
+
+def _evaluation(case: Case) -> Draft | None:
+    for party in reversed(case.parties):
+        draft = lone.evaluation(case, party)
+        if draft is not None:
+            return draft
+    return None
+
+
+def _branches(case: Case) -> Draft | None:
+    found = lone.exclusive(case)
+    return lone.mismatch(case, *found) if found is not None else None
+
+
+def _rank_guard(case: Case) -> Draft | None:
+    found = lone.guarded_by_rank(case)
+    return lone.collective(case, *found) if found is not None else None
+
+
+def _backward(case: Case) -> Draft | None:
+    """Some ranks went from a forward into its backward, others elsewhere."""
+    reference = next((party for party in case.parties if party.token[0] == "backward"), None)
+    if reference is None or case.parting.first_index != case.parting.index:
+        return None
+    before = case.previous(reference)
+    if before is None or before.kind != "forward":
+        return None
+    for party in case.others(reference):
+        if party.is_collective and _belongs_to_step(case, party, reference):
+            return lone.collective(case, party, _innermost_guard(case, party))
+        return skips.backward_skipped(case, party, reference)
+    return None
+
+
+def _belongs_to_step(case: Case, party: Party, reference: Party) -> bool:
+    """True when the party's call lies in the loop of the step, and no other rank was ever at it."""
+    if case.seen(tuple(case.parting.lanes), party.site, before=True):
+        return False
+    loops = case.program.loops_around(reference.site)
+    return bool(loops) and case.inside(loops[0], party.site)
+
+
+def _innermost_guard(case: Case, party: Party) -> Guard | None:
+    guards = case.program.spot(party.site).guards
+    return guards[0] if guards else None
+
+
+def _goes_on(case: Case) -> Draft | None:
+    """Some ranks begin another step; the others are in a collective outside of it, or have left."""
+    going = _going_on(case)
+    if going is None:
+        return None
+    party = case.others(going)[0]
+    if left(party):
+        return leaving.judge(case, party, going)
+    if not party.is_collective:
+        return leaving.judge(case, party, going)
+    if _data_ended(case, party):
+        return leaving.judge(case, party, going)
+    if _in_loop_of(case, party, going):
+        if case.seen(going.ranks, party.site, before=True):
+            return _missed(case, going, party)
+        return lone.collective(case, party, _innermost_guard(case, party), confidence=0.85)
+    if len(going.ranks) <= len(party.ranks) and _can_be_missed(case, party, going):
+        return _missed(case, going, party)
+    return leaving.judge(case, party, going)
+
+
+def _going_on(case: Case) -> Party | None:
+    """The party in the training loop: in a forward or backward, or in a call that all ranks have made before."""
+    for party in case.parties:
+        if party.token[0] in _STEP:
+            return party
+    everyone = tuple(case.parting.lanes)
+    known = [p for p in case.parties if p.is_collective and case.seen(everyone, p.site, before=True)]
+    fresh = [p for p in case.parties if p not in known]
+    return known[0] if known and fresh else None
+
+
+def _data_ended(case: Case, party: Party) -> bool:
+    return any(loader_end_after_work(case.roll.standings[rank]) is not None for rank in party.ranks)
+
+
+def _in_loop_of(case: Case, party: Party, going: Party) -> bool:
+    loops = case.program.loops_around(going.site)
+    return bool(loops) and case.inside(loops[0], party.site)
+
+
+def _can_be_missed(case: Case, party: Party, going: Party) -> bool:
+    """True when a condition leads past the party's call and the ranks that went on do not run a longer loop."""
+    if lone.way_past(case, party.site) is None:
+        return False
+    loops = case.program.loops_around(going.site)
+    return not any(loop.by_rank for loop in loops[:1])
+
+
+def _missed(case: Case, party: Party, reference: Party) -> Draft:
+    way = lone.way_past(case, reference.site)
+    guard, place = way if way is not None else (None, None)
+    return lone.missed(case, party, reference, guard, place)
+
+
+def _collectives(case: Case) -> Draft | None:
+    """All are in collectives, and nothing tells that one of them goes on: who made a call that others lack?"""
+    calls = [party for party in case.parties if party.is_collective]
+    if len(calls) < 2 or len(calls) < len(case.parties):
+        return None
+    one, other = calls[0], calls[1]
+    for party, partner in ((other, one), (one, other)):
+        # Its own later call is the partner's: it made one more than they did.
+        if case.seen(party.ranks, partner.site, after=True) and not case.seen(partner.ranks, party.site):
+            return lone.collective(case, party, _innermost_guard(case, party), confidence=0.85)
+    for party, partner in ((one, other), (other, one)):
+        if _comes_before(case, party, partner) and lone.way_past(case, party.site) is not None:
+            if len(partner.ranks) > len(party.ranks):
+                return lone.collective(case, party, _innermost_guard(case, party), confidence=0.8)
+            return _missed(case, partner, party)
+    return lone.mismatch(case, one, other, None)
+
+
+def _comes_before(case: Case, one: Party, other: Party) -> bool:
+    """True when the first call stands earlier in the same function, or in one that is called earlier."""
+    if one.site is None or other.site is None:
+        return False
+    if one.site.file == other.site.file and case.program.spot(one.site).function == (
+        case.program.spot(other.site).function
+    ):
+        return one.site.line < other.site.line
+    callers = case.program.callers(case.program.spot(one.site).function)
+    return any(caller.file == other.site.file and caller.line < other.site.line for caller in callers)
+
+
+def _nobody_came(case: Case) -> Draft | None:
+    """Some ranks are in a collective, the others have left the program."""
+    gone = next((party for party in case.parties if left(party)), None)
+    waits = next((party for party in case.parties if party.is_collective), None)
+    if gone is None or waits is None:
+        return None
+    if len(waits.ranks) < len(gone.ranks):
+        return lone.collective(case, waits, _innermost_guard(case, waits), confidence=0.8)
+    if lone.way_past(case, waits.site) is not None and _exit_called(case, gone) is False:
+        return _missed(case, gone, waits)
+    return leaving.judge(case, gone, waits)
+
+
+def _exit_called(case: Case, party: Party) -> bool:
+    notes = [case.roll.standings[rank].process.exit_note for rank in party.ranks]
+    return any(note is not None and note.kind == "exit" for note in notes)

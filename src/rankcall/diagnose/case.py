@@ -1,0 +1,160 @@
+"""A parting with its surroundings, as the rules about blame look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from rankcall.diagnose import words
+from rankcall.diagnose.frames import code_of, same_place
+from rankcall.diagnose.graph import Graph
+from rankcall.diagnose.parting import END, Parting, Token, token
+from rankcall.diagnose.rings import steps_of
+from rankcall.diagnose.roll import Roll
+from rankcall.diagnose.source import Loop, Program
+from rankcall.findings import Evidence
+from rankcall.snapshot import Event, Frame
+
+
+@dataclass(frozen=True)
+class Party:
+    """Ranks that did the same at the place where the programs parted. `event` is None for those that had left."""
+
+    token: Token
+    ranks: tuple[int, ...]
+    event: Event | None
+
+    @property
+    def site(self) -> Frame | None:
+        return self.event.site if self.event is not None else None
+
+    @property
+    def is_collective(self) -> bool:
+        return self.token[0] == "collective"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What the rules need: the roll, the graph and one parting."""
+
+    roll: Roll
+    graph: Graph
+    parting: Parting
+
+    @property
+    def program(self) -> Program:
+        return self.roll.program
+
+    @cached_property
+    def parties(self) -> tuple[Party, ...]:
+        """The sides, split by call site where the programs parted before the operations did; largest first."""
+        parting = self.parting
+        if parting.first_index == parting.index:
+            return tuple(Party(side.token, side.ranks, parting.event(side.ranks[0])) for side in parting.sides)
+        by_site: dict[tuple[Token, str, int], list[int]] = {}
+        for rank, lane in parting.lanes.items():
+            event = lane.event(parting.first_index)
+            if event is not None:
+                site = event.site or Frame("", 0)
+                by_site.setdefault((token(event), site.file, site.line), []).append(rank)
+        parties = [
+            Party(key[0], tuple(sorted(ranks)), parting.lanes[ranks[0]].event(parting.first_index))
+            for key, ranks in by_site.items()
+        ]
+        return tuple(sorted(parties, key=lambda party: (-len(party.ranks), party.ranks)))
+
+    def others(self, party: Party) -> tuple[Party, ...]:
+        return tuple(other for other in self.parties if other is not party)
+
+    def rest(self, ranks: Sequence[int]) -> tuple[int, ...]:
+        """The members on the other sides."""
+        return tuple(sorted(rank for party in self.parties for rank in party.ranks if rank not in ranks))
+
+    def previous(self, party: Party) -> Event | None:
+        """The party's last event that all had in common."""
+        return self.parting.lanes[party.ranks[0]].event(self.parting.first_index - 1)
+
+    def seen(self, ranks: Sequence[int], site: Frame | None, *, before: bool = False, after: bool = False) -> bool:
+        """Whether one of these ranks was at this line: at all, before the parting, or after it."""
+        index = self.parting.first_index
+        for rank in ranks:
+            events = self.parting.lanes[rank].events
+            part = events[:index] if before else events[index + 1 :] if after else events
+            if any(same_place(event.site, site) for event in part):
+                return True
+        return False
+
+    def inside(self, loop: Loop, frame: Frame | None, depth: int = 3) -> bool:
+        """True when the line runs in this loop, in its own function or through the calls of it."""
+        if frame is None or depth == 0:
+            return False
+        if loop.holds(frame):
+            return True
+        name = self.program.spot(frame).function or frame.function
+        callers = self.program.callers(name)
+        return bool(callers) and all(self.inside(loop, caller, depth - 1) for caller in callers[:8])
+
+    def guarded(self, frame: Frame | None) -> bool:
+        """True when some condition other than a loop stands around the line."""
+        return any(guard.branch in ("if", "else", "except") for guard in self.program.spot(frame).guards)
+
+    def who(self, ranks: Sequence[int]) -> str:
+        return self.roll.place_name(ranks[0]) if len(ranks) == 1 else words.ranks_text(ranks)
+
+    def steps(self, ranks: Sequence[int]) -> int:
+        """The most steps that one of these ranks has taken: optimizer steps, else backwards, else events."""
+        standings = [self.roll.standings[rank] for rank in ranks]
+        steps = max((steps_of(s) for s in standings), default=0)
+        return steps or max((s.process.counters.backwards for s in standings), default=0)
+
+    def step_at(self, ranks: Sequence[int]) -> int | None:
+        """The step at which these ranks parted, counted from 0."""
+        for rank in ranks:
+            lane = self.parting.lanes[rank]
+            event = lane.event(self.parting.first_index) or lane.event(self.parting.first_index - 1)
+            if event is not None and event.step is not None:
+                return event.step
+        return None
+
+    def now(self, ranks: Sequence[int]) -> str:
+        """`wait in barrier, train.py:64` or `have ended`, for the end of a sentence."""
+        texts: dict[str, None] = {}
+        for rank in ranks:
+            standing = self.roll.standings[rank]
+            if standing.wait is not None:
+                verb = words.verb(ranks, "waits", "wait") if standing.alive else words.verb(ranks, "was", "were")
+                texts[f"{verb} in {words.operation(standing.wait)}{words.at(standing.wait.site)}"] = None
+            elif not standing.alive:
+                texts[words.verb(ranks, "has ended", "have ended")] = None
+            else:
+                texts[f"{words.verb(ranks, 'is', 'are')} in {standing.thread.phase}"] = None
+        return " or ".join(list(texts)[:2])
+
+    def evidence(self, ranks: Sequence[int]) -> tuple[Evidence, ...]:
+        """For one rank of each party: what it did at the place of parting; and these ranks' counters."""
+        found = []
+        for party in self.parties:
+            rank = party.ranks[0]
+            standing = self.roll.standings[rank]
+            if party.event is None:
+                text, time = "had ended", standing.ended_at
+            else:
+                code = code_of(party.site, self.roll.snapshot.sources)
+                text = f"{words.operation(party.event)}{words.at(party.site)}" + (f": {code}" if code else "")
+                time = party.event.time - standing.process.clock_offset
+            found.append(Evidence("record", f"{words.ranks_text(party.ranks)}: {text}", rank, self.roll.host(rank),
+                                  time))  # fmt: skip
+        for rank in [*list(ranks)[:2], *self.rest(ranks)[:2]]:
+            counters = self.roll.standings[rank].process.counters
+            found.append(Evidence(
+                "counters",
+                f"{counters.batches} batches, {counters.forwards} forwards, {counters.backwards} backwards, "
+                f"{counters.optimizer_steps} optimizer steps, {counters.collectives} collectives seen",
+                rank, self.roll.host(rank)))  # fmt: skip
+        return tuple(found)
+
+
+def left(party: Party) -> bool:
+    """True for ranks that had ended by themselves."""
+    return party.token == END

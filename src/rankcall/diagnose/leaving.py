@@ -1,0 +1,206 @@
+"""Ranks that left their training loop before the others: out of data, on a condition, or out of the program."""
+
+from __future__ import annotations
+
+import re
+
+from rankcall.diagnose import words
+from rankcall.diagnose.case import Case, Party
+from rankcall.diagnose.drafts import Draft
+from rankcall.diagnose.frames import code_of
+from rankcall.diagnose.rings import excess_batches, loader_end_after_work, training_site
+from rankcall.diagnose.skips import batch_skipped, before_work
+from rankcall.diagnose.source import Jump, Loop
+from rankcall.findings import Rival
+from rankcall.snapshot import Frame
+
+
+def judge(case: Case, party: Party, reference: Party) -> Draft:
+    """`party` had gone past the loop (or the program) in which `reference` takes another step."""
+    called_exit = _exit_site(case, party)
+    if called_exit is not None:
+        return _left_program(case, party, called_exit)
+    work = _work_site(case, party, reference)
+    if _skips_batches(case, party):
+        return batch_skipped(case, party, work)
+    loop = _loop(case, work, party)
+    ended = next((e for rank in party.ranks if (e := loader_end_after_work(case.roll.standings[rank]))), None)
+    if ended is not None:
+        return _uneven(case, party, ended.site or _loop_frame(loop), "its data loader had no more batches", 0.93)
+    return _by_source(case, party, work, loop)
+
+
+def _exit_site(case: Case, party: Party) -> Frame | None:
+    for rank in party.ranks:
+        standing = case.roll.standings[rank]
+        note = standing.process.exit_note
+        if standing.ending == "left" and note is not None and note.kind == "exit" and note.site is not None:
+            return note.site
+    return None
+
+
+def _work_site(case: Case, party: Party, reference: Party) -> Frame | None:
+    """A line of the loop's work: the reference's next step, else the party's last training line."""
+    if reference.token[0] in ("forward", "backward", "collective") and reference.site is not None:
+        return reference.site
+    return training_site(case.roll.standings[party.ranks[0]])
+
+
+def _loop(case: Case, work: Frame | None, party: Party) -> Loop | None:
+    """The innermost loop of the work that the party is not in any more, and that its last common event was in."""
+    for loop in case.program.loops_around(work):
+        if party.site is not None and case.inside(loop, party.site):
+            continue
+        if _inner_of_one_step(case, loop, work):
+            continue
+        return loop
+    return None
+
+
+def _inner_of_one_step(case: Case, loop: Loop, work: Frame | None) -> bool:
+    """True for a loop over parameters or micro-batches within a step: the step itself is not inside it."""
+    outer = [other for other in case.program.loops_around(work) if other is not loop]
+    return bool(outer) and "parameters" in loop.text
+
+
+def _loop_frame(loop: Loop | None) -> Frame | None:
+    return Frame(loop.file, loop.line) if loop is not None else None
+
+
+def _skips_batches(case: Case, party: Party) -> bool:
+    """More batches drawn than worked on, compared with the ranks that went on."""
+    rest = case.rest(party.ranks)
+    if not rest:
+        return False
+    usual = max(excess_batches(case.roll.standings[rank]) for rank in rest)
+    return all(excess_batches(case.roll.standings[rank]) > usual for rank in party.ranks)
+
+
+def _by_source(case: Case, party: Party, work: Frame | None, loop: Loop | None) -> Draft:
+    """No record tells how the loop ended: the source does, as far as it can."""
+    jumps = _ways_out(case, loop) if loop is not None else []
+    used_loader = any(case.roll.standings[rank].process.counters.batches for rank in party.ranks)
+    skips = before_work(case, work, party.ranks)
+    if loop is not None and loop.by_rank and not used_loader:
+        return _uneven(case, party, _loop_frame(loop), f"its loop runs over `{loop.text}`, made from the rank", 0.85)
+    gone = all(case.roll.standings[rank].ending == "left" for rank in party.ranks)
+    if loop is not None and jumps and gone and all(jump.kind in ("return", "exit") for jump in jumps):
+        return _left_program(case, party, Frame(loop.file, _line(_likeliest(jumps))))
+    # A limit on the number of steps is the same everywhere, most of the time.
+    telling = [jump for jump in jumps if not _counts_steps(jump)]
+    if telling:
+        return _stopped(case, party, _likeliest(telling), loop, sure=used_loader)
+    if skips and not used_loader:
+        return batch_skipped(case, party, work)
+    if jumps and used_loader:
+        return _stopped(case, party, _likeliest(jumps), loop, sure=False)
+    confidence = 0.85 if loop is not None else 0.65
+    return _uneven(case, party, _loop_frame(loop) or party.site, "it came to the end of its loop first", confidence)
+
+
+def _ways_out(case: Case, loop: Loop) -> list[Jump]:
+    """The jumps that leave this loop, not one inside it."""
+    found = []
+    for jump in case.program.jumps(loop.file, loop.line + 1, loop.end):
+        if jump.kind in ("return", "exit"):
+            found.append(jump)
+        elif jump.kind == "break":
+            inner = case.program.spot(Frame(loop.file, jump.line)).loops
+            if inner and inner[0].line == loop.line:
+                found.append(jump)
+    return [jump for jump in found if jump.guard is not None or loop.text == "True"]
+
+
+def _line(jump: Jump) -> int:
+    return jump.guard.line if jump.guard is not None else jump.line
+
+
+def _likeliest(jumps: list[Jump]) -> Jump:
+    """A jump on the rank before any other."""
+    by_rank = [jump for jump in jumps if jump.guard is not None and jump.guard.by_rank]
+    return (by_rank or jumps)[0]
+
+
+def _counts_steps(jump: Jump) -> bool:
+    guard = jump.guard
+    return guard is not None and not guard.by_rank and re.search(r"(max_|num_|n_)?(steps?|iters?|epochs?)\b", guard.text) is not None
+
+
+def _tail(case: Case, party: Party) -> str:
+    rest = case.rest(party.ranks)
+    return f", and now {case.now(party.ranks)}, where {words.ranks_text(rest)} {case.now(rest)}"
+
+
+def _counts(case: Case, party: Party) -> str:
+    """Steps, or batches where no optimizer was seen: `has taken 29 steps, rank 0 is in another one`."""
+    mine = case.steps(party.ranks)
+    rest = case.rest(party.ranks)
+    return (
+        f"{words.verb(party.ranks, 'has', 'have')} no more than {words.count(mine, 'step')}, "
+        f"{words.ranks_text(rest)} {words.verb(rest, 'goes', 'go')} on to another"
+        if mine
+        else f"left the loop while {words.ranks_text(rest)} {words.verb(rest, 'goes', 'go')} on"
+    )
+
+
+def _uneven(case: Case, party: Party, place: Frame | None, reason: str, confidence: float) -> Draft:
+    ranks = party.ranks
+    rivals = (
+        Rival("data-dependent-skip", 0.2, "Print len(loader) on every rank: equal lengths would point to a skip."),
+    )
+    return Draft(
+        pitfall="uneven-steps",
+        culprits=ranks,
+        confidence=confidence,
+        proven=True,
+        sentence=f"{case.who(ranks)} {_counts(case, party)}: {reason}{words.at(place)}{_tail(case, party)}",
+        why=f"Each step needs every rank. {case.who(ranks)} had nothing left to do a step with: {reason}.",
+        where=place,
+        waiting=case.rest(ranks),
+        rivals=rivals,
+        evidence=case.evidence(ranks),
+        involved=(*ranks, *case.rest(ranks)),
+    )
+
+
+def _stopped(case: Case, party: Party, jump: Jump, loop: Loop | None, *, sure: bool) -> Draft:
+    ranks = party.ranks
+    place = Frame(loop.file if loop is not None else "", _line(jump))
+    code = code_of(place, case.roll.snapshot.sources)
+    return Draft(
+        pitfall="data-dependent-skip",
+        culprits=ranks,
+        confidence=0.88 if sure else 0.75,
+        proven=True,
+        sentence=f"{case.who(ranks)} {_counts(case, party)}: {words.verb(ranks, 'it', 'they')} left the loop"
+        f"{words.at(place)}{_tail(case, party)}",
+        why=f"The loop can be left by `{jump.kind}` under `{code}`; the others did not leave it there.",
+        where=place,
+        waiting=case.rest(ranks),
+        fix=(
+            f"At {words.place(place)} let all ranks decide together: all-reduce the condition (ReduceOp.MAX), then "
+            "leave on every rank or on none.",
+        ),
+        rivals=(Rival("uneven-steps", 0.3, "Print the number of batches on every rank before the loop."),),
+        evidence=case.evidence(ranks),
+        involved=(*ranks, *case.rest(ranks)),
+    )
+
+
+def _left_program(case: Case, party: Party, place: Frame) -> Draft:
+    ranks = party.ranks
+    rest = case.rest(ranks)
+    return Draft(
+        pitfall="rank-left-early",
+        culprits=ranks,
+        confidence=0.9,
+        proven=True,
+        sentence=f"{case.who(ranks)} left the program with exit code 0{words.at(place)} after "
+        f"{words.count(case.steps(ranks), 'step')}, while {words.ranks_text(rest)} {case.now(rest)}",
+        why="It ended as if all were done, and said nothing to its group; the others still needed it.",
+        where=place,
+        waiting=rest,
+        rivals=(Rival("uneven-steps", 0.15, "Did it leave because its data had run out?"),),
+        evidence=case.evidence(ranks),
+        involved=(*ranks, *rest),
+    )

@@ -1,0 +1,227 @@
+"""Calls that only some ranks reach: a collective under a condition, an evaluation on one rank, an early return."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from rankcall.diagnose import words
+from rankcall.diagnose.case import Case, Party, left
+from rankcall.diagnose.drafts import TIE, Draft
+from rankcall.diagnose.frames import code_of
+from rankcall.diagnose.source import Guard
+from rankcall.findings import Rival
+from rankcall.snapshot import Event, Frame
+
+_SAVING = re.compile(r"state_dict|full_tensor|save|checkpoint|consolidate", re.IGNORECASE)
+_EVALUATING = re.compile(r"eval|valid|test|infer|predict|generate|sample|loss|metric", re.IGNORECASE)
+
+
+def evaluation(case: Case, party: Party) -> Draft | None:
+    """`party` alone runs a wrapped model's forward that belongs to no training step."""
+    event = party.event
+    if event is None or event.kind not in ("eval-forward", "forward"):
+        return None
+    rest = case.rest(party.ranks)
+    guard = case.program.rank_guard(event.site)
+    if case.seen(rest, event.site):
+        return None
+    if event.kind == "forward" and (guard is None or case.seen(rest, event.site)):
+        return None
+    if guard is None and len(party.ranks) > len(rest):
+        return None
+    condition = f"It stands under `if {guard.text}` ({words.place(Frame(guard.file, guard.line))}). " if guard else ""
+    ranks = party.ranks
+    return Draft(
+        pitfall="evaluation-on-one-rank",
+        culprits=ranks,
+        confidence=0.92 if guard is not None else 0.8,
+        proven=True,
+        sentence=f"{case.who(ranks)} alone {words.verb(ranks, 'runs', 'run')} the wrapped model"
+        f"{words.at(event.site)}, and now {case.now(ranks)}, where {words.ranks_text(rest)} {case.now(rest)}",
+        why=f"{condition}A wrapped model's forward is a collective: DDP sends its buffers, FSDP gathers its "
+        "parameters, in evaluation too. The others do not take part.",
+        where=event.site,
+        waiting=rest,
+        fix=(f"At {words.place(event.site)} call the inner module (`model.module(…)` of DDP), or evaluate on all "
+             "ranks.",),
+        rivals=() if guard is not None else (
+            Rival("data-dependent-skip", 0.2, "Do all ranks evaluate, and this one came there too soon?"),
+        ),
+        evidence=case.evidence(ranks),
+        involved=(*ranks, *rest),
+    )  # fmt: skip
+
+
+def exclusive(case: Case) -> tuple[Party, Party, Guard] | None:
+    """Two parties in collectives on the two sides of one condition."""
+    callers = [party for party in case.parties if party.is_collective]
+    for index, one in enumerate(callers):
+        for other in callers[index + 1 :]:
+            guard = case.program.exclusive(one.site, other.site) or _early_branch(case, one, other)
+            if guard is not None:
+                return one, other, guard
+    return None
+
+
+def _early_branch(case: Case, one: Party, other: Party) -> Guard | None:
+    """`if …: a(); return` followed by `b()`: two branches without an else."""
+    for first, second in ((one, other), (other, one)):
+        if first.site is None or second.site is None or first.site.file != second.site.file:
+            continue
+        mine, theirs = case.program.spot(first.site), case.program.spot(second.site)
+        if mine.function != theirs.function or not mine.guards or first.site.line > second.site.line:
+            continue
+        guard = mine.guards[0]
+        jumps = case.program.jumps(first.site.file, first.site.line, second.site.line)
+        inside = [j for j in jumps if j.guard == guard and j.kind in ("return", "continue", "break")]
+        if inside and guard not in theirs.guards:
+            return guard
+    return None
+
+
+def guarded_by_rank(case: Case) -> tuple[Party, Guard] | None:
+    """A party in a collective that stands under a condition on the rank which the others' calls do not share."""
+    for party in reversed(case.parties):
+        if not party.is_collective:
+            continue
+        guard = case.program.rank_guard(party.site)
+        if guard is None or case.seen(case.rest(party.ranks), party.site):
+            continue
+        shared = [case.program.rank_guard(other.site) for other in case.others(party) if other.event is not None]
+        if all(other is None or (other.file, other.line) != (guard.file, guard.line) for other in shared):
+            return party, guard
+    return None
+
+
+def collective(case: Case, party: Party, guard: Guard | None, *, confidence: float = 0.92) -> Draft:
+    """`party` is in a collective that the others do not come to."""
+    ranks, rest = party.ranks, case.rest(party.ranks)
+    event = party.event
+    assert event is not None
+    code = code_of(party.site, case.roll.snapshot.sources)
+    condition = _condition(guard)
+    return Draft(
+        pitfall="sharded-save-on-one-rank" if guard is not None and _saves(case, event) else "lone-collective",
+        culprits=ranks,
+        confidence=confidence,
+        proven=True,
+        sentence=f"{case.who(ranks)} alone {words.verb(ranks, 'calls', 'call')} {words.operation(event)}"
+        f"{words.at(event.site)}{', in the except branch' if guard and guard.branch == 'except' else ''}, and now "
+        f"{case.now(ranks)}, where {words.ranks_text(rest)} {case.now(rest)}",
+        why=f"{condition}The others went on to {_next_of(case, party)} and do not come to `{code}`."
+        if code
+        else f"{condition}The others went on to {_next_of(case, party)}.",
+        where=event.site,
+        waiting=rest,
+        fix=(f"Take {words.operation(event)}{words.at(event.site)} out of the condition, or let every rank reach it.",),
+        rivals=(Rival("collective-mismatch", 0.2, "Was another call meant to be its partner?"),),
+        evidence=case.evidence(ranks),
+        involved=(*ranks, *rest),
+    )
+
+
+def _condition(guard: Guard | None) -> str:
+    if guard is None:
+        return ""
+    text = {"except": f"except {guard.text}".strip(), "else": f"else of if {guard.text}"}.get(
+        guard.branch, f"if {guard.text}"
+    )
+    return f"It stands under `{text}` ({words.place(Frame(guard.file, guard.line))}). "
+
+
+def _next_of(case: Case, party: Party) -> str:
+    other = next(iter(case.others(party)), None)
+    if other is None or left(other) or other.event is None:
+        return "the end"
+    return f"{words.operation(other.event)}{words.at(other.site)}"
+
+
+def _saves(case: Case, event: Event) -> bool:
+    spot = case.program.spot(event.site)
+    code = code_of(event.site, case.roll.snapshot.sources)
+    return bool(_SAVING.search(code) or _SAVING.search(spot.function))
+
+
+def missed(case: Case, party: Party, reference: Party, guard: Guard | None, place: Frame | None) -> Draft:
+    """`party` did not come to the collective that `reference` is in."""
+    ranks, rest = party.ranks, case.rest(party.ranks)
+    event = reference.event
+    assert event is not None
+    tie = len(ranks) == len(rest) and guard is None
+    at_place = words.at(place)
+    how = f" It can leave before by {_condition_text(guard)}{at_place}." if guard is not None else ""
+    return Draft(
+        pitfall="lone-collective",
+        culprits=ranks,
+        confidence=TIE if tie else 0.88 if guard is not None else 0.7,
+        proven=True,
+        sentence=f"{case.who(ranks)} {words.verb(ranks, 'has', 'have')} not come to {words.operation(event)}"
+        f"{words.at(event.site)} that {words.ranks_text(rest)} {words.verb(rest, 'is', 'are')} in: "
+        f"{words.verb(ranks, 'it', 'they')} went past it{at_place}, and now {case.now(ranks)}",
+        why=f"Only some ranks reach {words.operation(event)}{words.at(event.site)}.{how}",
+        where=place or party.site,
+        waiting=rest,
+        fix=(f"Let every rank reach {words.operation(event)}{words.at(event.site)}, with an empty contribution if it "
+             "has nothing.",),
+        rivals=(Rival("data-dependent-skip", 0.25, "Does the condition depend on this rank's data?"),),
+        evidence=case.evidence(ranks),
+        involved=(*ranks, *rest),
+    )  # fmt: skip
+
+
+def _condition_text(guard: Guard) -> str:
+    return f"`if {guard.text}`" if guard.branch in ("if", "else") else f"`{guard.branch} {guard.text}`"
+
+
+def way_past(case: Case, site: Frame | None) -> tuple[Guard, Frame] | None:
+    """A condition that leads past a collective: around it, or a return or continue before it in its function."""
+    if site is None:
+        return None
+    spot = case.program.spot(site)
+    for guard in spot.guards:
+        if guard.branch in ("if", "else"):
+            return guard, Frame(guard.file, guard.line, spot.function)
+    first = spot.loops[0].line if spot.loops else spot.first
+    for jump in case.program.jumps(site.file, first + 1, site.line - 1):
+        if jump.kind in ("return", "continue") and jump.guard is not None and jump.guard.line > first:
+            return jump.guard, Frame(jump.guard.file, jump.guard.line, spot.function)
+    return None
+
+
+def mismatch(case: Case, one: Party, other: Party, guard: Guard | None) -> Draft:
+    """Two parties in different collectives at the same place."""
+    small, large = sorted((one, other), key=lambda party: len(party.ranks))
+    tie = len(small.ranks) == len(large.ranks)
+    ranks = tuple(sorted((*one.ranks, *other.ranks))) if tie else small.ranks
+    texts = [_in(party) for party in (small, large)]
+    condition = f" They are the two sides of `if {guard.text}`" \
+                f" ({words.place(Frame(guard.file, guard.line))})." if guard else ""  # fmt: skip
+    return Draft(
+        pitfall="collective-mismatch",
+        culprits=ranks,
+        confidence=TIE if tie else 0.88,
+        proven=True,
+        sentence=f"the ranks are in different operations at the same place of the program: {' and '.join(texts)}"
+        + ("; nothing tells which side is wrong" if tie else ""),
+        why=f"Every rank of a group has to call the same operation in the same order.{condition}",
+        where=small.site,
+        waiting=tuple(rank for rank in case.rest(ranks)),
+        rivals=(Rival("lone-collective", 0.3, "Is one of the two calls meant for these ranks only?"),),
+        evidence=case.evidence(ranks),
+        involved=tuple(case.parting.lanes),
+    )
+
+
+def _in(party: Party) -> str:
+    event = party.event
+    assert event is not None
+    return (
+        f"{words.ranks_text(party.ranks)} {words.verb(party.ranks, 'is', 'are')} in {words.operation(event)}"
+        f"{words.at(event.site)}"
+    )
+
+
+def evaluating(names: Sequence[str]) -> bool:
+    """True when a function's name says that it evaluates."""
+    return any(_EVALUATING.search(name) for name in names)

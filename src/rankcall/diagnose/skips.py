@@ -1,0 +1,185 @@
+"""Ranks that left out a backward, or a whole batch: where in the source that can happen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rankcall.diagnose import words
+from rankcall.diagnose.case import Case, Party, left
+from rankcall.diagnose.drafts import Draft
+from rankcall.diagnose.frames import code_of
+from rankcall.diagnose.rings import skipped_batches, skipped_backwards
+from rankcall.findings import Rival
+from rankcall.snapshot import Event, Frame
+
+Candidate = tuple[Frame, str]
+
+
+def backward_skipped(case: Case, party: Party, reference: Party) -> Draft:
+    """`party` came from a forward and did not go into the backward that `reference` is in."""
+    ranks = party.ranks
+    forward = case.previous(party)
+    found = between(case, forward.site if forward is not None else None, reference.site, ranks)
+    place = found[0][0] if found else party.site
+    how = f": {found[0][1]}" if found else ""
+    counts = _counts(case, ranks)
+    since = case.step_at(ranks)
+    since_text = f" since step {since}" if since is not None else ""
+    rest = case.rest(ranks)
+    sentence = (
+        f"{case.who(ranks)} {counts}{since_text}: {words.verb(ranks, 'it', 'they')} skipped one{words.at(place)}, "
+        f"and now {case.now(ranks)}, where {words.ranks_text(rest)} {case.now(rest)}"
+    )
+    return Draft(
+        pitfall="data-dependent-skip",
+        culprits=ranks,
+        confidence=0.92 if len(found) == 1 else 0.85 if found else 0.75,
+        proven=True,
+        sentence=sentence,
+        why=f"After the same forward{words.at(forward.site if forward else None)} the others went into backward"
+        f"{words.at(reference.site)}, {case.who(ranks)} did not{how}. From there on every backward met the wrong "
+        "partner.",
+        where=place,
+        waiting=rest,
+        fix=_fixes(case, place),
+        rivals=_rivals(case, party),
+        evidence=case.evidence(ranks),
+        involved=(*ranks, *rest),
+    )
+
+
+def _counts(case: Case, ranks: Sequence[int]) -> str:
+    counters = [case.roll.standings[rank].process.counters for rank in ranks]
+    others = [case.roll.standings[rank].process.counters for rank in case.rest(ranks)]
+    have = words.verb(ranks, "has", "have")
+    mine = f"{have} {counters[0].forwards} forwards but {counters[0].backwards} backwards"
+    both = {(c.forwards, c.backwards) for c in others}
+    if len(both) == 1:
+        forwards, backwards = both.pop()
+        theirs = f"{forwards} of both" if forwards == backwards else f"{forwards} and {backwards}"
+        return f"{mine} (the others {theirs})"
+    return mine
+
+
+def _fixes(case: Case, place: Frame | None) -> tuple[str, ...]:
+    if place is None:
+        return ()
+    return (
+        f"At {words.place(place)} let all ranks decide together: all-reduce the condition (ReduceOp.MAX) and skip on "
+        "every rank or on none.",
+    )
+
+
+def _rivals(case: Case, party: Party) -> tuple[Rival, ...]:
+    if left(party):
+        return (Rival("rank-left-early", 0.2, "Did the program mean to end there?"),)
+    return (Rival("lone-collective", 0.1, "Does the call that it is in now belong to the loop on every rank?"),)
+
+
+def between(case: Case, forward: Frame | None, backward: Frame | None, ranks: Sequence[int]) -> list[Candidate]:
+    """The lines that can lead past `backward` after `forward`, most likely first."""
+    found: list[Candidate] = []
+    program = case.program
+    if forward is not None and backward is not None:
+        outer = {(guard.file, guard.line) for guard in program.spot(forward).guards}
+        for guard in program.spot(backward).guards:
+            if (guard.file, guard.line) not in outer and guard.branch in ("if", "else"):
+                found.append((Frame(guard.file, guard.line, program.spot(backward).function),
+                              f"the backward stands under `if {guard.text}`"))  # fmt: skip
+        found += _jumps_between(case, forward, backward)
+    swallowed = _swallowed(case, forward, ranks)
+    return swallowed + found if _handled(case, ranks) else found + swallowed
+
+
+def _jumps_between(case: Case, forward: Frame, backward: Frame) -> list[Candidate]:
+    spot = case.program.spot(forward)
+    other = case.program.spot(backward)
+    if forward.file == backward.file and spot.function == other.function:
+        spans = [(forward.file, forward.line + 1, backward.line - 1)]
+    else:
+        spans = [(forward.file, forward.line + 1, spot.last), (backward.file, other.first, backward.line - 1)]
+    found: list[Candidate] = []
+    for file, first, last in spans:
+        for jump in case.program.jumps(file, first, last):
+            # The plain return at a function's end leads on, not away.
+            if jump.kind in ("continue", "break", "return") and jump.guard is not None and jump.guard.line >= first:
+                code = code_of(Frame(file, jump.guard.line), case.roll.snapshot.sources)
+                found.append((Frame(file, jump.guard.line, spot.function), f"`{code}` leads to `{jump.kind}`"))
+    return list(dict.fromkeys(found))
+
+
+def _handled(case: Case, ranks: Sequence[int]) -> bool:
+    """True when a record shows that an exception was swallowed on one of these ranks and not on the others."""
+    mine = any(case.roll.standings[rank].process.handled for rank in ranks)
+    return mine and not any(case.roll.standings[rank].process.handled for rank in case.rest(ranks))
+
+
+def _swallowed(case: Case, inside: Frame | None, ranks: Sequence[int]) -> list[Candidate]:
+    raised = ""
+    for rank in ranks:
+        for note in case.roll.standings[rank].process.handled:
+            raised = f"{note.type.rpartition('.')[2]} was swallowed there"
+    return [
+        (frame, raised or f"`{code_of(frame, case.roll.snapshot.sources)}` goes on after an error")
+        for frame in case.program.handlers_around(inside)
+    ]
+
+
+def batch_skipped(case: Case, party: Party, work: Frame | None) -> Draft:
+    """`party` drew a batch that it did not work on: it comes short of steps at the loop's end."""
+    ranks = party.ranks
+    found = before_work(case, work, ranks)
+    place = found[0][0] if found else work or party.site
+    events = [event for rank in ranks for event in skipped_batches(case.roll.standings[rank])]
+    return _short(case, ranks, place, found, events, "drew batches that it never worked on")
+
+
+def before_work(case: Case, work: Frame | None, ranks: Sequence[int]) -> list[Candidate]:
+    """The lines in the loop that can go on to the next batch before the work at `work` is done."""
+    program = case.program
+    loops = program.loops_around(work)
+    if work is None or not loops:
+        return []
+    loop = loops[0]
+    last = work.line if loop.file == work.file and loop.holds(work) else loop.end
+    found: list[Candidate] = []
+    for jump in program.jumps(loop.file, loop.line + 1, last):
+        if jump.kind == "continue" and jump.guard is not None:
+            code = code_of(Frame(loop.file, jump.guard.line), case.roll.snapshot.sources)
+            found.append((Frame(loop.file, jump.guard.line, work.function), f"`{code}` leads to `continue`"))
+    return list(dict.fromkeys(found)) or _swallowed(case, work, ranks)
+
+
+def _short(
+    case: Case, ranks: Sequence[int], place: Frame | None, found: list[Candidate], events: list[Event], what: str
+) -> Draft:
+    rest = case.rest(ranks)
+    mine, theirs = case.steps(ranks), case.steps(rest)
+    step = next((event.step for event in events if event.step is not None), None)
+    since = f" at step {step}" if step is not None else ""
+    how = f": {found[0][1]}" if found else ""
+    sentence = (
+        f"{case.who(ranks)} {words.verb(ranks, 'has', 'have')} taken {words.count(mine, 'step')}, "
+        f"{words.ranks_text(rest)} {theirs}: {words.verb(ranks, 'it', 'they')} skipped a batch{since}"
+        f"{words.at(place)}, and now {case.now(ranks)}, where {words.ranks_text(rest)} {case.now(rest)}"
+    )
+    return Draft(
+        pitfall="data-dependent-skip",
+        culprits=tuple(ranks),
+        confidence=0.9 if len(found) == 1 else 0.8,
+        proven=True,
+        sentence=sentence,
+        why=f"{case.who(ranks)} {what}{how}. Its steps since then met other batches of the others, and it ran out "
+        "first.",
+        where=place,
+        waiting=rest,
+        fix=_fixes(case, place),
+        rivals=(Rival("uneven-steps", 0.2, "Compare len(loader) on the ranks: equal lengths point to the skip."),),
+        evidence=case.evidence(ranks),
+        involved=(*ranks, *rest),
+    )
+
+
+def has_skipped_backwards(case: Case, ranks: Sequence[int]) -> bool:
+    """True when a rank's own ring shows a forward without its backward."""
+    return any(skipped_backwards(case.roll.standings[rank]) for rank in ranks)

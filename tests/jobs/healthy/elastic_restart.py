@@ -1,0 +1,30 @@
+"""Rank 1 fails in the first attempt, torchrun restarts all, the second attempt succeeds: the job as a
+whole does.
+"""
+# job: nproc=2 run_args="--max-restarts 1" timeout=60
+# expect: healthy
+
+import os
+
+import torch
+import torch.distributed as dist
+
+
+def main():
+    attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    total = torch.zeros(4)
+    for step in range(30):
+        if attempt == 0 and rank == 1 and step == 10:
+            raise ConnectionResetError("a network disk went away")
+        update = torch.ones(4)
+        dist.all_reduce(update)
+        total += update
+    dist.barrier()
+    print(rank, total[0].item())
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""Every rank ends with sys.exit(0), without destroying the group."""
+# job: nproc=2 timeout=60
+# expect: healthy
+
+import sys
+
+import torch
+import torch.distributed as dist
+
+
+def main():
+    dist.init_process_group("gloo")
+    for _ in range(25):
+        dist.all_reduce(torch.ones(16))
+    dist.barrier()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,26 @@
+"""The group is destroyed and made again in one process, as hyper-parameter searches do."""
+# job: nproc=2 timeout=60
+# expect: healthy
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+
+def trial(rate):
+    dist.init_process_group("gloo")
+    model = DDP(torch.nn.Linear(5, 1))
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for _ in range(15 if rate > 0.05 else 25):
+        optimizer.zero_grad()
+        loss = model(torch.randn(4, 5)).square().mean()
+        loss.backward()
+        optimizer.step()
+    result = loss.detach()
+    dist.all_reduce(result)
+    dist.destroy_process_group()
+    return result.item()
+
+
+if __name__ == "__main__":
+    print({rate: trial(rate) for rate in (0.1, 0.03, 0.01)})

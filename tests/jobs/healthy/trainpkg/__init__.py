@@ -1,0 +1,1 @@
+"""A training package as it is started with `python -m`."""
