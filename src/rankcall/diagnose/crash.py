@@ -234,7 +234,8 @@ def _by_exit(roll: Roll, first: Standing, failed: Sequence[Standing]) -> Draft:
         waiting=_others(roll, culprits),
         rivals=(Rival("rank-left-early", 0.1, "An exit code other than 0 says that the program meant to fail."),),
         evidence=(
-            Evidence("exit note" if note else "exit", f"exit code {code}", first.rank, first.process.host,
-                     first.ended_at),
-        ),  # fmt: skip
+            Evidence(
+                "exit note" if note else "exit", f"exit code {code}", first.rank, first.process.host, first.ended_at
+            ),
+        ),
     )

@@ -1,4 +1,4 @@
-"""Which pitfall an exception of the program's own speaks of: one table, each row with a text it must and must not match.
+"""Which pitfall an exception of the program's own speaks of: a table, each row with a text it has to match.
 
 A text that no row knows is a program-error. Echoes of other ranks' failures never get here (see echoes.py).
 """

@@ -113,9 +113,8 @@ def _not_in_step(
     found = set()
     for member in members:
         other = roll.standings.get(member)
-        if other is None or (other.wait is None and (other.alive or other.ending != "exception")):
-            found.add(member)
-        elif other.wait is None or numbers.get(member, {}).get(wait.group, 0) < mine:
+        failed = other is not None and other.ending == "exception"
+        if other is None or (other.wait is None and not failed) or numbers.get(member, {}).get(wait.group, 0) < mine:
             found.add(member)
     return found
 

@@ -123,7 +123,11 @@ def _likeliest(jumps: list[Jump]) -> Jump:
 
 def _counts_steps(jump: Jump) -> bool:
     guard = jump.guard
-    return guard is not None and not guard.by_rank and re.search(r"(max_|num_|n_)?(steps?|iters?|epochs?)\b", guard.text) is not None
+    return (
+        guard is not None
+        and not guard.by_rank
+        and re.search(r"(max_|num_|n_)?(steps?|iters?|epochs?)\b", guard.text) is not None
+    )
 
 
 def _tail(case: Case, party: Party) -> str:

@@ -228,9 +228,7 @@ def _said(difference: Difference, value: str, ranks: tuple[int, ...]) -> str:
     if difference.aspect == "operation":
         return f"{words.verb(ranks, 'is', 'are')} in {value}{place}"
     gives = words.verb(ranks, "gives", "give")
-    unit = {"size": f"{value} elements", "root": f"root {value}", "reduction": value, "dtype": value}[
-        difference.aspect
-    ]
+    unit = {"size": f"{value} elements", "root": f"root {value}", "reduction": value, "dtype": value}[difference.aspect]
     return f"{gives} {unit}{place}"
 
 

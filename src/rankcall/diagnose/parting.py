@@ -137,7 +137,9 @@ def _aligned(lanes: list[Lane]) -> list[Lane]:
 
 def _cut_at_number(lanes: list[Lane]) -> list[Lane] | None:
     """Begin at the first collective whose number every ring still holds."""
-    firsts = [next((e.seq for e in lane.events if e.seq is not None and e.kind == "collective"), None) for lane in lanes]
+    firsts = [
+        next((e.seq for e in lane.events if e.seq is not None and e.kind == "collective"), None) for lane in lanes
+    ]
     known = [number for number in firsts if number is not None]
     if len(known) < len(lanes):
         return None

@@ -202,9 +202,7 @@ def call_roll(snapshot: Snapshot) -> Roll:
     for rank, processes in sorted(by_rank.items()):
         latest = max(processes, key=lambda p: (p.exit is None, p.initialized != "no", p.start_time))
         standings[rank] = standing_of(latest, rank)
-    world_size = snapshot.world_size or max(
-        (process.world_size or 0 for process in snapshot.processes), default=0
-    )
+    world_size = snapshot.world_size or max((process.world_size or 0 for process in snapshot.processes), default=0)
     return Roll(
         snapshot=snapshot,
         standings=standings,

@@ -16,7 +16,9 @@ from rankcall.snapshot import Child, Frame
 FROZEN_AFTER_S = 2.0
 SPINNING_BUSY = 0.8
 MOVING_S = 2.0  # a rank with an event this fresh is on its way
-_COMPILING = re.compile(r"/torch/(_dynamo|_inductor|_functorch/_aot_autograd|fx/experimental)/|/triton/(compiler|runtime)")
+_COMPILING = re.compile(
+    r"/torch/(_dynamo|_inductor|_functorch/_aot_autograd|fx/experimental)/|/triton/(compiler|runtime)"
+)
 _WORKER_IDLE = re.compile(r"/torch/utils/data/_utils/worker\.py$|/multiprocessing/")
 _SLOW_STORAGE = re.compile(r"\b(nfs|lustre|fuse|rpc_wait|ceph|cifs|gpfs|beegfs)", re.IGNORECASE)
 
@@ -134,7 +136,7 @@ def _evidence(roll: Roll, standing: Standing, place: Frame | None, text: str) ->
 def _state_text(standing: Standing) -> str:
     process, thread = standing.process, standing.thread
     busy = thread.busy if thread.busy is not None else process.busy
-    parts = [process.state]
+    parts: list[str] = [process.state]
     if process.blocked_in:
         parts.append(f"in {process.blocked_in}")
     if busy is not None:

@@ -8,7 +8,7 @@ from rankcall.diagnose import words
 from rankcall.diagnose.case import Case, Party, left
 from rankcall.diagnose.drafts import Draft
 from rankcall.diagnose.frames import code_of
-from rankcall.diagnose.rings import skipped_batches, skipped_backwards
+from rankcall.diagnose.rings import skipped_backwards, skipped_batches
 from rankcall.findings import Rival
 from rankcall.snapshot import Event, Frame
 

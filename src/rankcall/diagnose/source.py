@@ -174,9 +174,7 @@ class Program:
         parsed = self._file(file)
         if parsed.tree is None:
             return ()
-        found = [
-            Jump(kind, line, guard) for kind, line, guard in _jumps(parsed, parsed.tree) if first <= line <= last
-        ]
+        found = [Jump(kind, line, guard) for kind, line, guard in _jumps(parsed, parsed.tree) if first <= line <= last]
         return tuple(sorted(found, key=lambda jump: jump.line))
 
     def rank_guard(self, frame: Frame | None, depth: int = 3) -> Guard | None:
@@ -277,9 +275,7 @@ def _spot(file: _File, line: int) -> Spot:
             guards.append(guard)
         if body is getattr(node, "body", None):
             handlers += [handler.lineno for handler in getattr(node, "handlers", ()) if _swallows(handler)]
-    return Spot(
-        function, tuple(reversed(loops)), tuple(reversed(guards)), first, last, tuple(reversed(handlers))
-    )
+    return Spot(function, tuple(reversed(loops)), tuple(reversed(guards)), first, last, tuple(reversed(handlers)))
 
 
 def _swallows(handler: ast.ExceptHandler) -> bool:

@@ -174,7 +174,7 @@ class Job:
         for stream in streams.values():
             self.capture.add(stream)
             self._streams.append(stream)
-        paths = [stream.raw for stream in streams.values()] + [Path(path) for path in elsewhere]
+        paths = [stream.raw for stream in streams.values()] + [Path(path).absolute() for path in elsewhere]
         self._safely(lambda: self.watcher.log_paths(rank, paths), None)
         return streams
 

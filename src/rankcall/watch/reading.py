@@ -314,7 +314,7 @@ def expand(spans: list[tuple[int, int]]) -> tuple[int, ...]:
     """Spans of ranks as the ranks; at most a million, whatever the record claims."""
     ranks: list[int] = []
     for first, last in spans:
-        ranks.extend(range(first, min(last, first + 1_000_000 - len(ranks)) + 1))
+        ranks.extend(range(first, min(last + 1, first + 1_000_000 - len(ranks))))
         if len(ranks) >= 1_000_000:
             break
     return tuple(ranks)

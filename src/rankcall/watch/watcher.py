@@ -34,6 +34,7 @@ from rankcall.watch.gathering import (
     sources_of,
     unrecorded,
 )
+from rankcall.watch.joining import Meeting, Store, merged
 from rankcall.watch.live import write_mark
 from rankcall.watch.looks import Look
 from rankcall.watch.quiet import QuietRule
@@ -100,6 +101,7 @@ class Watcher:
         self._active: tuple[Verdict, Snapshot, dict[int, int]] | None = None  # the verdict that stands
         self._at_failure: Snapshot | None = None
         self._launcher_error: ExceptionNote | None = None
+        self._meeting: Meeting | None = None
         write_mark(self.records, self.folder.path, self.command, self.started_at)
 
     # --- what the launcher tells -------------------------------------------------------------------------------
@@ -127,6 +129,17 @@ class Watcher:
             self._started = dict(ranks)
             self._world_size = world_size
             self.folder.attempt(attempt)
+
+    def join(self, store: Store, node: int, nodes: int) -> None:
+        """Meet the watchers of the other nodes in the launchers' rendezvous store (call after `ranks_started`)."""
+        with self._lock:
+            if self._meeting is not None:
+                self._meeting.close()
+            self._meeting = Meeting(store, node, nodes, self.attempt, self._for_others) if nodes > 1 else None
+
+    def _for_others(self) -> Snapshot:
+        with self._lock:
+            return self._snapshot("stall", stacks=True, dumps=True, limit=ASK_LIMIT)
 
     def command_started(self, pid: int) -> None:
         with self._lock:
@@ -353,14 +366,18 @@ class Watcher:
         return True
 
     def _judge(self) -> None:
-        light = self._snapshot("stall", stacks=False, dumps=True, limit=ASK_LIMIT)
+        others: list[Snapshot] = []
+        if self._meeting is not None:
+            self._meeting.ask()
+            others = self._meeting.others()
+        light = merged(self._snapshot("stall", stacks=False, dumps=True, limit=ASK_LIMIT), others)
         verdict = diagnose(light).verdict
         if verdict is None:
             return
         if self._active is not None and not _says_more(verdict, self._active[0], light.stalled):
             self._stop_if_due(light)
             return
-        full = self._snapshot("stall", stacks=True, dumps=True, limit=ASK_LIMIT)
+        full = merged(self._snapshot("stall", stacks=True, dumps=True, limit=ASK_LIMIT), others)
         report = diagnose(full)
         if report.verdict is None:
             return
@@ -439,17 +456,18 @@ class Watcher:
         self._exits, self._logs = {}, {}
         self._quiet.restart()
 
-    def _final_snapshot(self, outcome: Outcome) -> Snapshot:
+    def _final_snapshot(self, outcome: Outcome, others: Sequence[Snapshot] = ()) -> Snapshot:
         """The evidence from the moment of trouble, completed by how each process ended."""
         end = self._snapshot("end" if outcome == "completed" else "exit", stacks=False, dumps=False, limit=0.0)
+        end = merged(end, others)
         earlier = self._active[1] if self._active is not None else self._at_failure
         if outcome == "completed" or earlier is None:
             return msgspec.structs.replace(end, outcome=outcome)
-        before = {process.pid: process for process in earlier.processes}
-        merged = [_joined(before.get(process.pid), process) for process in end.processes]
+        before = {(process.host, process.pid): process for process in earlier.processes}
+        ended = [_joined(before.get((process.host, process.pid)), process) for process in end.processes]
         return msgspec.structs.replace(
             earlier,
-            processes=tuple(merged),
+            processes=tuple(ended),
             outcome=outcome,
             sources={**end.sources, **earlier.sources},
             last_lines=end.last_lines,
@@ -463,11 +481,13 @@ class Watcher:
         self._wake.set()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout=5)
+        # Not under the lock: the other nodes ask us at the same time.
+        others = self._meeting.wait_for_others(1.5) if self._meeting and outcome != "completed" else []
         with self._lock:
             self._look()
             if outcome == "stopped" and self._active is not None:
                 outcome = "hung"
-            snapshot = self._final_snapshot(outcome)
+            snapshot = self._final_snapshot(outcome, others)
             self._save_records()
             report = diagnose(snapshot)
             if outcome == "completed":
@@ -479,6 +499,8 @@ class Watcher:
             report = msgspec.structs.replace(report, data={**report.data, "exit_code": exit_code})
             report = self._complete(report, outcome)
             self._write(report, snapshot)
+            if self._meeting is not None:
+                self._meeting.close()
             for look in self._looks.values():
                 look.record.close()
             shutil.rmtree(self.records, ignore_errors=True)

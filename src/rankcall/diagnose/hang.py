@@ -1,0 +1,223 @@
+"""Who holds the job up when no rank failed by itself: the wait-for graph's roots, circles and contradictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rankcall.diagnose import blame, mismatch, p2p, parting, roots, words
+from rankcall.diagnose.case import Case
+from rankcall.diagnose.drafts import Draft
+from rankcall.diagnose.graph import Graph
+from rankcall.diagnose.kinds import algorithm
+from rankcall.diagnose.mismatch import Difference
+from rankcall.diagnose.parting import Parting
+from rankcall.diagnose.roll import Roll
+from rankcall.findings import Evidence, Rival
+from rankcall.snapshot import Wait
+
+
+def judge(roll: Roll, graph: Graph) -> Draft | None:
+    """The verdict on a job in which some ranks wait (or waited, before echoes ended them)."""
+    if not graph.blockers:
+        return _nobody_waits(roll)
+    gone = [rank for rank in graph.roots if rank in roll.standings and roll.standings[rank].ending == "left"]
+    live = [rank for rank in graph.roots if rank in roll.standings and _elsewhere(roll, rank)]
+    pairs = p2p.judge(roll, graph)
+    if pairs is not None and not live:
+        return pairs
+    if gone:
+        return _gone(roll, graph, gone)
+    if not live or _contradicts(roll, graph):
+        draft = _symmetric(roll, graph)
+        if draft is not None:
+            return draft
+    if live:
+        return roots.judge(roll, live, graph.waiting_for(tuple(live)))
+    return pairs
+
+
+def _elsewhere(roll: Roll, rank: int) -> bool:
+    standing = roll.standings[rank]
+    return standing.alive or standing.ending == "killed"
+
+
+def _nobody_waits(roll: Roll) -> Draft | None:
+    """No rank waits for another: those that stand still by themselves are all that can be named."""
+    if not roll.snapshot.stalled:
+        return None
+    still = [rank for rank, s in roll.standings.items() if s.alive and not roots.moves(roll, rank)]
+    return roots.judge(roll, still, ()) if still else None
+
+
+# --- ranks that have ended by themselves -------------------------------------------------------------------------
+
+
+def _gone(roll: Roll, graph: Graph, gone: Sequence[int]) -> Draft:
+    waiting = graph.waiting_for(tuple(gone))
+    for group in _groups(roll, waiting):
+        found = parting.find(roll, group)
+        if found is None:
+            continue
+        if draft := _earlier_difference(roll, found, waiting):
+            return draft
+        draft = blame.judge(Case(roll, graph, found))
+        if draft is not None:
+            return draft
+    return _left(roll, graph, tuple(gone), waiting)
+
+
+def _left(roll: Roll, graph: Graph, gone: tuple[int, ...], waiting: tuple[int, ...]) -> Draft:
+    """Nothing but the fact: a rank ended with exit code 0 and others wait for it."""
+    first = roll.standings[gone[0]]
+    note = first.process.exit_note
+    site = note.site if note is not None and note.site is not None else None
+    place = site or next((e.site for e in reversed(first.process.ring) if e.site is not None), None)
+    who = roll.place_name(gone[0]) if len(gone) == 1 else words.ranks_text(gone)
+    wait = roll.standings[waiting[0]].wait if waiting else None
+    still = f" while {words.ranks_text(waiting)} still {words.verb(waiting, 'needs', 'need')} it" if waiting else ""
+    inside = f" in {words.operation(wait)}{words.at(wait.site)}" if wait is not None else ""
+    return Draft(
+        pitfall="rank-left-early",
+        culprits=gone,
+        confidence=0.85 if site is not None else 0.7,
+        proven=True,
+        sentence=f"{who} ended with exit code 0{words.at(site)}{still}{inside}",
+        why="It ended as if all were done; its group went on without it.",
+        where=place,
+        waiting=waiting,
+        rivals=(Rival("uneven-steps", 0.3, "Had it fewer batches than the others? Print len(loader) on every rank."),),
+        evidence=tuple(
+            Evidence("exit note" if roll.standings[r].process.exit_note else "exit", "ended with exit code 0", r,
+                     roll.host(r), roll.standings[r].ended_at)
+            for r in gone[:8]
+        ),
+        involved=(*gone, *waiting),
+    )  # fmt: skip
+
+
+def _groups(roll: Roll, ranks: Sequence[int]) -> list[str]:
+    """The groups that these ranks wait in, the largest first; the default group stands in for an unknown one."""
+    found: dict[str, None] = {}
+    for rank in ranks:
+        wait = roll.standings[rank].wait
+        if wait is not None and wait.group:
+            found[wait.group] = None
+    if not found and roll.members:
+        found[max(roll.members, key=lambda key: len(roll.members[key]))] = None
+    return sorted(found, key=lambda key: -len(roll.members.get(key, ())))
+
+
+# --- all of them wait ----------------------------------------------------------------------------------------------
+
+
+def signature(wait: Wait) -> tuple[str, str, int | None, str]:
+    """What a rank waits in, as far as it must be the same for all."""
+    name = algorithm(wait.op) if wait.op else wait.outer
+    return (wait.kind, wait.group, wait.seq, name)
+
+
+def _contradicts(roll: Roll, graph: Graph) -> bool:
+    """True when waits exclude one another: a circle, or different operations at one key."""
+    if graph.cycles:
+        return True
+    return any(difference.aspect == "operation" for difference in _at_waits(roll, graph))
+
+
+def _at_waits(roll: Roll, graph: Graph) -> list[Difference]:
+    keys = {
+        (wait.group, wait.seq)
+        for rank in graph.waiting
+        if (wait := roll.standings[rank].wait) is not None and wait.seq is not None
+    }
+    return [d for d in mismatch.differences(roll) if (d.group, d.seq) in keys]
+
+
+def _symmetric(roll: Roll, graph: Graph) -> Draft | None:
+    involved = tuple(sorted({r for cycle in graph.cycles for r in cycle} | set(graph.unexplained)))
+    if not involved:
+        return None
+    waits = [w for rank in graph.waiting if (w := roll.standings[rank].wait) is not None]
+    agree = len({signature(wait) for wait in waits}) < 2
+    differences = [d for d in mismatch.differences(roll) if mismatch.breaks(d)]
+    for group in _groups(roll, graph.waiting):
+        found = parting.find(roll, group)
+        if found is None:
+            continue
+        if draft := _earlier_difference(roll, found, involved):
+            return draft
+        if agree and not roll.over:
+            continue
+        draft = blame.judge(Case(roll, graph, found))
+        if draft is not None:
+            return draft
+    if graph.cycles and (draft := _inversion(roll, graph)) is not None:
+        return draft
+    if differences:
+        return mismatch.judge(roll, differences[0], graph.waiting)
+    return None
+
+
+def _earlier_difference(roll: Roll, found: Parting, waiting: Sequence[int]) -> Draft | None:
+    """A size or root that differed before the programs parted: then that is the cause, and the parting its effect."""
+    for difference in mismatch.differences(roll):
+        if not mismatch.breaks(difference) or difference.aspect == "operation":
+            continue
+        if any(_before(found, rank, call.time) for rank, call in difference.calls.items() if call.recorded):
+            return mismatch.judge(roll, difference, waiting)
+        return None
+    return None
+
+
+def _before(found: Parting, rank: int, time: float) -> bool:
+    lane = found.lanes.get(rank)
+    if lane is None:
+        return False
+    event = lane.event(found.first_index)
+    return event is None or time < event.time
+
+
+def _inversion(roll: Roll, graph: Graph) -> Draft | None:
+    """A circle of waits over several groups: they were entered in different orders."""
+    circle = max(graph.cycles, key=len)
+    groups: dict[str, list[int]] = {}
+    for rank in circle:
+        wait = roll.standings[rank].wait
+        if wait is not None and wait.group:
+            groups.setdefault(wait.group, []).append(rank)
+    if len(groups) < 2:
+        return None
+    parts = []
+    for key, ranks in list(groups.items())[:4]:
+        wait = roll.standings[ranks[0]].wait
+        assert wait is not None
+        parts.append(f"{words.ranks_text(ranks)} {words.verb(ranks, 'waits', 'wait')} in {words.operation(wait)} of "
+                     f"group {group_name(roll, key)}{words.at(wait.site)}")  # fmt: skip
+    first = roll.standings[circle[0]].wait
+    return Draft(
+        pitfall="group-order-inversion",
+        culprits=circle,
+        confidence=0.9,
+        proven=True,
+        sentence=f"{words.ranks_text(circle)} wait for one another in a circle: {', '.join(parts)}",
+        why="The groups were entered in different orders: each rank holds the place that another one waits for.",
+        where=first.site if first is not None else None,
+        waiting=tuple(rank for rank in graph.waiting if rank not in circle),
+        rivals=(Rival("data-dependent-skip", 0.1, "Do all ranks make the same calls in each step?"),),
+        evidence=tuple(
+            Evidence("record", f"in {words.operation(w)}{words.at(w.site)}, waits for "
+                     f"{words.ranks_text(graph.blockers[rank])}", rank, roll.host(rank), w.since)
+            for rank in circle[:16]
+            if (w := roll.standings[rank].wait) is not None and graph.blockers[rank]
+        ),
+        involved=circle,
+    )  # fmt: skip
+
+
+def group_name(roll: Roll, key: str) -> str:
+    """The group's description or members, as a person would say it."""
+    for standing in roll.standings.values():
+        for group in standing.process.groups:
+            if group.key == key and group.description and group.description != "undefined":
+                return f"{group.description} ({words.span_text(group.members)})" if group.members else key
+    members = roll.members.get(key, ())
+    return f"of ranks {words.span_text(members)}" if members else key

@@ -1,0 +1,113 @@
+"""From a snapshot to a report: which judge is asked, in which order, and when an answer may be given at all."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from rankcall.diagnose import crash, hang, mismatch, notes, rows, start
+from rankcall.diagnose.drafts import Draft, to_finding, to_verdict
+from rankcall.diagnose.graph import Graph, build
+from rankcall.diagnose.roll import Roll, call_roll
+from rankcall.diagnose.roots import frozen
+from rankcall.diagnose.roots import judge as judge_roots
+from rankcall.diagnose.waits import with_waits
+from rankcall.findings import Evidence, Finding, Job, Outcome, Report
+from rankcall.snapshot import Snapshot
+
+# A user who asks before anything is proven or stalled gets the best guess, said to be one.
+ASKED_EARLY = 0.6
+
+
+def diagnose(snapshot: Snapshot) -> Report:
+    """Judge a snapshot. Pure: reads no files, imports no torch, and gives the same report for the same snapshot.
+
+    The verdict is None when nothing is wrong, nothing is proven yet, or nothing can be told; notes say which.
+    """
+    roll = with_waits(call_roll(snapshot))
+    draft = verdict_of(roll)
+    evidence: list[Evidence] = []
+    verdict = to_verdict(draft, roll, evidence) if draft is not None else None
+    beside = notes.silent_mismatches(roll, draft)
+    if snapshot.outcome == "completed":
+        beside = notes.notes(roll) + beside
+    findings: list[Finding] = [to_finding(found, roll, evidence, severity) for found, severity in beside]
+    return Report(
+        verb="run",
+        job=_job(snapshot, roll),
+        outcome=_outcome(snapshot, roll, draft),
+        verdict=verdict,
+        findings=tuple(findings),
+        ranks=rows.rows(roll),
+        evidence=tuple(evidence),
+    )
+
+
+def _job(snapshot: Snapshot, roll: Roll) -> Job:
+    hosts = dict.fromkeys(process.host for process in snapshot.processes if process.host)
+    return Job(
+        world_size=roll.world_size or None,
+        hosts=tuple(hosts),
+        command=snapshot.command,
+        started_at=snapshot.started_at,
+        run_dir=snapshot.run_dir,
+    )
+
+
+def _outcome(snapshot: Snapshot, roll: Roll, draft: Draft | None) -> Outcome | None:
+    if snapshot.outcome is not None:
+        return snapshot.outcome
+    if roll.over or snapshot.launcher_error is not None:
+        return "crashed"
+    return "hung" if draft is not None and (draft.proven or snapshot.stalled) else None
+
+
+def verdict_of(roll: Roll) -> Draft | None:
+    """The draft that may be shown now, or None."""
+    snapshot = roll.snapshot
+    if snapshot.outcome == "completed":
+        return None
+    early = start.launcher(roll)
+    if early is not None:
+        return early
+    own = crash.judge(roll)
+    if own is not None:
+        return _mismatch_before(roll, own) or own
+    graph = build(roll)
+    draft = start.judge(roll, graph) or _frozen(roll, graph) or hang.judge(roll, graph)
+    return _allowed(roll, draft) if draft is not None else None
+
+
+def _mismatch_before(roll: Roll, own: Draft) -> Draft | None:
+    """A provable size mismatch just before a rank's own exception: what it raised came of the garbage it got."""
+    if own.pitfall != "program-error" or len(own.culprits) != 1:
+        return None
+    rank = own.culprits[0]
+    ring = roll.standings[rank].process.ring
+    last = next((event for event in reversed(ring) if event.kind == "collective"), None)
+    for difference in mismatch.differences(roll):
+        if difference.aspect != "size" or rank not in difference.calls or last is None:
+            continue
+        if (last.group, last.seq) == (difference.group, difference.seq):
+            return mismatch.judge(roll, difference, own.waiting)
+    return None
+
+
+def _frozen(roll: Roll, graph: Graph) -> Draft | None:
+    held = [rank for rank in roll.standings if frozen(roll, rank)]
+    if not held or len(held) == len(roll.standings):
+        return None
+    return judge_roots(roll, held, graph.waiting_for(tuple(held)))
+
+
+def _allowed(roll: Roll, draft: Draft) -> Draft | None:
+    """Proven and settled, or stalled, or asked for: otherwise patience."""
+    snapshot = roll.snapshot
+    if roll.over or snapshot.stalled or snapshot.outcome is not None:
+        return draft
+    involved = draft.involved or (*draft.culprits, *draft.waiting)
+    settled = all(roll.standings[rank].settled for rank in involved if rank in roll.standings)
+    if (draft.proven or draft.pitfall == "process-frozen") and settled:
+        return draft
+    if snapshot.reason in ("request", "interrupt"):
+        return dataclasses.replace(draft, confidence=draft.confidence * ASKED_EARLY)
+    return None

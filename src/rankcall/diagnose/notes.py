@@ -1,0 +1,131 @@
+"""Findings beside the verdict: slow ranks, slow saves, silent mismatches. Notes never stop a job."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from statistics import median
+
+from rankcall.diagnose import mismatch, words
+from rankcall.diagnose.drafts import Draft
+from rankcall.diagnose.roll import Roll, Standing
+from rankcall.findings import Evidence, Severity
+from rankcall.snapshot import Event
+
+SLOW_RATIO = 2.0
+SLOW_STEP_S = 0.02  # less than this a step is noise
+FEWEST_STEPS = 10
+SLOW_SAVE_S = 5.0
+# After one of these begins, a rank may be waiting for others rather than working.
+_WAITING = frozenset({"collective", "wait", "send", "recv", "backward", "new-group", "init", "destroy"})
+
+
+def notes(roll: Roll) -> list[tuple[Draft, Severity]]:
+    """What is worth saying of a job that ended well."""
+    found: list[tuple[Draft, Severity]] = []
+    slow_save = _slow_save(roll)
+    if slow_save is not None:
+        found.append((slow_save, "note"))
+    slow = _straggler(roll)
+    if slow is not None:
+        found.append((slow, "note"))
+    return found
+
+
+def silent_mismatches(roll: Roll, verdict: Draft | None) -> list[tuple[Draft, Severity]]:
+    """The first provable difference that the library let pass, unless the verdict says the same."""
+    if verdict is not None and verdict.pitfall in ("collective-mismatch", "shape-mismatch", "uneven-gather"):
+        return []
+    ended = roll.snapshot.outcome == "completed"
+    for difference in mismatch.differences(roll):
+        if difference.aspect in ("reduction", "root", "dtype") or ended:
+            return [(mismatch.judge(roll, difference), "warning")]
+    return []
+
+
+def _straggler(roll: Roll) -> Draft | None:
+    own = {rank: step for rank, s in roll.standings.items() if (step := _own_time(s, forward=True)) is not None}
+    short = {rank: step for rank, s in roll.standings.items() if (step := _own_time(s, forward=False)) is not None}
+    for times in (own, short):
+        slow = _outliers(times)
+        if slow:
+            return _slow_draft(roll, slow, times)
+    return None
+
+
+def _own_time(standing: Standing, *, forward: bool) -> float | None:
+    """Seconds a step that the rank spent outside calls that wait for others; forwards count as work or not."""
+    ring = standing.process.ring
+    steps = sum(1 for event in ring if event.kind == "step") or sum(1 for event in ring if event.kind == "backward")
+    if steps < FEWEST_STEPS:
+        return None
+    started = False
+    total = 0.0
+    for event, following in pairwise(ring):
+        started = started or event.kind in ("forward", "backward", "step")
+        if started and event.kind not in _WAITING and (forward or event.kind not in ("forward", "eval-forward")):
+            total += following.time - event.time
+    return total / steps
+
+
+def _outliers(times: dict[int, float]) -> tuple[int, ...]:
+    if len(times) < 2:
+        return ()
+    usual = median(sorted(times.values())[: max(1, (len(times) + 1) // 2)])
+    slow = [rank for rank, time in times.items() if time >= SLOW_RATIO * usual and time - usual > SLOW_STEP_S]
+    return tuple(slow) if len(slow) * 2 <= len(times) and len(slow) < len(times) else ()
+
+
+def _slow_draft(roll: Roll, slow: tuple[int, ...], times: dict[int, float]) -> Draft:
+    others = [time for rank, time in times.items() if rank not in slow]
+    worst = max(slow, key=lambda rank: times[rank])
+    rest = tuple(rank for rank in times if rank not in slow)
+    return Draft(
+        pitfall="straggler",
+        culprits=slow,
+        confidence=0.7,
+        proven=False,
+        sentence=f"{words.ranks_text(slow)} {words.verb(slow, 'works', 'work')} {times[worst] * 1000:.0f} ms a step "
+        f"outside collectives, the others {median(others) * 1000:.0f} ms: they wait for it in every step",
+        why="",
+        where=None,  # the ring tells between which events the time went, not at which line
+        waiting=rest,
+        evidence=(Evidence("record", "time between events, calls that wait left out", worst, roll.host(worst)),),
+    )
+
+
+def _slow_save(roll: Roll) -> Draft | None:
+    """One rank's save during which others stood in a collective."""
+    for rank, standing in roll.standings.items():
+        for event, following in pairwise(standing.process.ring):
+            took = following.time - event.time
+            if event.kind != "save" or took < SLOW_SAVE_S:
+                continue
+            held = tuple(other for other, s in roll.standings.items() if other != rank and _waited(s, event, following))
+            if held:
+                return _save_draft(roll, rank, event, took, held)
+    return None
+
+
+def _waited(standing: Standing, begin: Event, end: Event) -> bool:
+    """True when this rank spent most of that time inside one call that waits."""
+    for event, following in pairwise(standing.process.ring):
+        if event.kind in _WAITING or event.kind == "forward":
+            overlap = min(following.time, end.time) - max(event.time, begin.time)
+            if overlap >= SLOW_SAVE_S * 0.8:
+                return True
+    return False
+
+
+def _save_draft(roll: Roll, rank: int, event: Event, took: float, held: tuple[int, ...]) -> Draft:
+    return Draft(
+        pitfall="slow-checkpoint",
+        culprits=(rank,),
+        confidence=0.8,
+        proven=False,
+        sentence=f"{roll.place_name(rank)} saved for {words.duration(took)}{words.at(event.site)}, while "
+        f"{words.ranks_text(held)} waited for it",
+        why="",
+        where=event.site,
+        waiting=held,
+        evidence=(Evidence("record", f"save{words.at(event.site)}", rank, roll.host(rank), event.time),),
+    )

@@ -1,0 +1,300 @@
+"""Ranks that do not line up: wrong counts, doubled ranks, a store that nobody serves, a rank that never came."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from rankcall.diagnose import words
+from rankcall.diagnose.drafts import Draft
+from rankcall.diagnose.exceptions import pitfall_of, text_of
+from rankcall.diagnose.frames import code_of, innermost_user
+from rankcall.diagnose.graph import Graph
+from rankcall.diagnose.roll import Roll, Standing
+from rankcall.diagnose.roots import action, place_of
+from rankcall.findings import Evidence, Rival
+from rankcall.snapshot import Frame, PortHolder, Process
+
+_PORT = re.compile(r":(\d{2,5})(?:\D|$)|port[:= ]+(\d{2,5})")
+
+
+def launcher(roll: Roll) -> Draft | None:
+    """The launcher's own failure before any rank ran."""
+    error = roll.snapshot.launcher_error
+    if error is None:
+        return None
+    pitfall, confidence = pitfall_of(error)
+    port = _port_in(error.message)
+    holder = _holder(roll, port)
+    sentence = f"the launcher failed before any rank ran: {words.shorten(text_of(error), 200)}"
+    why = "No rank was started."
+    fix: tuple[str, ...] = ()
+    if pitfall == "port-in-use":
+        by = f" by {_holder_text(holder)}" if holder is not None else ""
+        sentence = f"port {port} is taken{by}, so the launcher cannot serve the ranks' store there"
+        fix = _port_fix(holder)
+    return Draft(
+        pitfall=pitfall, culprits=(), confidence=confidence, proven=True, sentence=sentence, why=why,
+        where=innermost_user(reversed(error.frames), roll.snapshot.sources), fix=fix,
+        evidence=(Evidence("launcher", words.shorten(text_of(error), 300), time=error.time),),
+    )  # fmt: skip
+
+
+def _port_in(text: str) -> int | None:
+    match = _PORT.search(text)
+    return int(match.group(1) or match.group(2)) if match else None
+
+
+def _holder(roll: Roll, port: int | None) -> PortHolder | None:
+    return next((holder for holder in roll.snapshot.ports if holder.port == port), None)
+
+
+def _holder_text(holder: PortHolder) -> str:
+    return f"process {holder.pid} ({words.shorten(holder.command, 120)})" if holder.pid else "another process"
+
+
+def _port_fix(holder: PortHolder | None) -> tuple[str, ...]:
+    fixes = ["Use `--standalone`, or `--rdzv-endpoint localhost:0`, and let the launcher pick a free port."]
+    if holder is not None and holder.pid:
+        fixes.append(f"If process {holder.pid} is a left-over of an earlier run, end it: `kill {holder.pid}`.")
+    return tuple(fixes)
+
+
+def judge(roll: Roll, graph: Graph) -> Draft | None:
+    """A verdict if the ranks could not be lined up, whether they still wait or gave up."""
+    return (
+        _duplicates(roll)
+        or _world_sizes(roll, graph)
+        or _master_port(roll)
+        or _taken_port(roll)
+        or _missing(roll, graph)
+    )
+
+
+def _in_init(standing: Standing) -> bool:
+    return standing.process.initialized == "entered" and (standing.wait is None or standing.wait.kind == "init")
+
+
+def _init_site(roll: Roll, standing: Standing) -> Frame | None:
+    if standing.wait is not None and standing.wait.site is not None:
+        return standing.wait.site
+    event = next((e for e in standing.process.ring if e.kind == "init" and e.site is not None), None)
+    return event.site if event is not None else place_of(roll, standing)
+
+
+def _duplicates(roll: Roll) -> Draft | None:
+    for rank, processes in roll.claims.items():
+        claimed = [p for p in processes if p.claimed_rank == rank and p.initialized != "no"]
+        together = [p for p in claimed if p.exit is None or (p.exit_note is not None or p.exit.code != 0)]
+        if len(claimed) < 2 or len(together) < 2:
+            continue
+        standing = roll.standings[rank]
+        site = _init_site(roll, standing)
+        pids = words.sentence_list([f"process {p.pid} on {p.host}" for p in claimed[:4]])
+        given = sorted({p.launcher_rank for p in claimed if p.launcher_rank is not None})
+        script = f" The launcher had given them {words.ranks_text(given)}: the script overrides it." if given else ""
+        return Draft(
+            pitfall="duplicate-rank", culprits=(rank,), confidence=0.95, proven=True,
+            sentence=f"{len(claimed)} processes claim rank {rank}: {pids}; init_process_group can never complete",
+            why=f"Every process needs a rank of its own.{script}",
+            where=site,
+            hosts=tuple(dict.fromkeys(p.host for p in claimed)),
+            waiting=tuple(other for other in roll.standings if other != rank),
+            fix=("Take the rank from the launcher: do not set RANK, and pass no rank= to init_process_group.",),
+            evidence=tuple(
+                Evidence("record", f"process {p.pid} claims rank {rank}, launched as {p.launcher_rank}", rank, p.host)
+                for p in claimed[:8]
+            ),
+        )  # fmt: skip
+    return None
+
+
+def _claims(roll: Roll) -> dict[int, int]:
+    return {
+        rank: standing.process.world_size
+        for rank, standing in roll.standings.items()
+        if standing.process.world_size is not None and standing.process.initialized != "no"
+    }
+
+
+def _world_sizes(roll: Roll, graph: Graph) -> Draft | None:
+    claims = _claims(roll)
+    if not claims or not (graph.blockers or roll.over):
+        return None
+    launched = roll.snapshot.world_size
+    sizes = Counter(claims.values())
+    wrong = launched if launched is not None else sizes.most_common(1)[0][0]
+    culprits = tuple(sorted(rank for rank, size in claims.items() if size != wrong))
+    if not culprits:
+        return None
+    first = roll.standings[culprits[0]]
+    event = next((e for e in first.process.ring if e.kind == "init" and e.site is not None), None)
+    said = words.sentence_list(
+        [f"{words.ranks_text([r for r, s in claims.items() if s == size])} {size}" for size in sorted(sizes)]
+    )
+    agree = len(sizes) == 1
+    was = f"{launched} were launched" if launched is not None else "the others disagree"
+    return Draft(
+        pitfall="world-size-mismatch", culprits=culprits, confidence=0.85 if agree else 0.95, proven=True,
+        sentence=f"the ranks do not agree on the world size: {said}; {was}"
+        if not agree
+        else f"all ranks say that the world size is {claims[culprits[0]]}, but {was}",
+        why="A group is complete when as many ranks have come as each of them expects.",
+        where=event.site if event is not None else _init_site(roll, first),
+        waiting=tuple(rank for rank in roll.standings if rank not in culprits),
+        fix=("Take the world size from the launcher: do not set WORLD_SIZE, and pass no world_size= to "
+             "init_process_group.",),
+        rivals=(Rival("missing-rank", 0.3, "Were more processes meant to be started elsewhere?"),) if agree else (),
+        evidence=tuple(
+            Evidence("record", f"claims world size {size}", rank, roll.host(rank))
+            for rank, size in list(claims.items())[:16]
+        ),
+    )  # fmt: skip
+
+
+def _port_of(address: str) -> int | None:
+    tail = address.rpartition(":")[2].partition("/")[0].partition("?")[0]
+    return int(tail) if tail.isdigit() and len(tail) < 6 else None
+
+
+def _same_master(process: Process) -> bool:
+    return _port_of(process.master) == _port_of(process.launcher_master)
+
+
+def _master_port(roll: Roll) -> Draft | None:
+    """Clients of a store that the launcher does not serve: the script wrote over MASTER_PORT."""
+    caught = [
+        s
+        for s in roll.standings.values()
+        if s.process.uses_agent_store
+        and s.process.initialized == "entered"
+        and s.process.master
+        and s.process.launcher_master
+        and _port_of(s.process.master) is not None
+        and not _same_master(s.process)
+    ]
+    if not caught:
+        return None
+    first = caught[0]
+    port, right = _port_of(first.process.master), _port_of(first.process.launcher_master)
+    holder = _holder(roll, port)
+    nobody = "nobody listens there" if holder is None else f"there listens {_holder_text(holder)}"
+    ranks = tuple(sorted(s.rank for s in caught))
+    site = _init_site(roll, first)
+    setting = _line_with(roll, site, "MASTER_PORT")
+    return Draft(
+        pitfall="fixed-master-port", culprits=ranks, confidence=0.95, proven=True,
+        sentence=f"{words.ranks_text(ranks)} {words.verb(ranks, 'looks', 'look')} for the store at port {port}, but "
+        f"the launcher serves it at port {right}; {nobody}{words.at(setting or site)}",
+        why="Under torchrun every rank is a client of the launcher's store. The script has changed MASTER_PORT, so "
+        "they wait for a server that nobody starts.",
+        where=setting or site,
+        waiting=(),
+        fix=("Do not set MASTER_PORT in the script; give the port to the launcher (`--master-port`).",),
+        evidence=tuple(
+            Evidence("record", f"uses {s.process.master}, the launcher had set {s.process.launcher_master}", s.rank,
+                     s.process.host)
+            for s in caught[:8]
+        ),
+    )  # fmt: skip
+
+
+def _line_with(roll: Roll, near: Frame | None, word: str) -> Frame | None:
+    """The only line of the rank's own file that assigns this name, if there is exactly one."""
+    if near is None:
+        return None
+    text = roll.snapshot.sources.get(near.file, "")
+    lines = [number for number, line in enumerate(text.split("\n"), 1) if word in line and "=" in line]
+    return Frame(near.file, lines[0]) if len(lines) == 1 else None
+
+
+def _taken_port(roll: Roll) -> Draft | None:
+    """Ranks wait in init at a port that a process outside the job holds."""
+    pids = {s.process.pid for s in roll.standings.values()}
+    for standing in roll.standings.values():
+        if not _in_init(standing) or not standing.process.master:
+            continue
+        port = _port_of(standing.process.master)
+        holder = _holder(roll, port)
+        if holder is None or holder.pid is None or holder.pid in pids:
+            continue
+        if _same_master(standing.process) and standing.process.uses_agent_store:
+            continue  # the launcher's own store
+        ranks = tuple(sorted(s.rank for s in roll.standings.values() if _in_init(s)))
+        return Draft(
+            pitfall="port-in-use", culprits=(min(ranks),), confidence=0.85, proven=False,
+            sentence=f"port {port}, where {words.ranks_text(ranks)} {words.verb(ranks, 'meets', 'meet')}, is held by "
+            f"{_holder_text(holder)}, which is none of the job's",
+            why="The ranks connect to a process that is not their store and wait for its answer.",
+            where=_init_site(roll, roll.standings[min(ranks)]),
+            waiting=ranks,
+            fix=_port_fix(holder),
+            rivals=(Rival("fixed-master-port", 0.3, "Is the port written into the script?"),),
+            evidence=(Evidence("ports", f"port {port}: {_holder_text(holder)}", None, standing.process.host),),
+        )  # fmt: skip
+    return None
+
+
+def _missing(roll: Roll, graph: Graph) -> Draft | None:
+    """Some ranks wait in init_process_group for ranks that have not entered it."""
+    waiting = tuple(sorted(s.rank for s in roll.standings.values() if _in_init(s)))
+    if not waiting:
+        return None
+    absent = tuple(
+        rank
+        for rank in range(roll.world_size)
+        if rank not in roll.standings or roll.standings[rank].process.initialized == "no"
+    )
+    if not absent:
+        return None
+    present = [roll.standings[rank] for rank in absent if rank in roll.standings]
+    if not present:
+        return _nobody_has(roll, waiting, absent)
+    first = present[0]
+    place = place_of(roll, first)
+    return Draft(
+        pitfall="missing-rank", culprits=absent, confidence=0.9, proven=not first.alive,
+        sentence=f"{_who(roll, absent)} {words.verb(absent, 'has', 'have')} not come to init_process_group: "
+        f"{_doing(roll, first, place)}; {words.ranks_text(waiting)} {words.verb(waiting, 'waits', 'wait')} for "
+        f"{words.verb(absent, 'it', 'them')}",
+        why=f"{len(waiting)} of {roll.world_size} ranks have come; init_process_group returns when all have.",
+        where=place,
+        waiting=waiting,
+        rivals=(Rival("slow-preprocessing", 0.3, "Does it come by itself, minutes later?"),) if first.alive else (),
+        evidence=tuple(
+            Evidence("process", f"process {s.process.pid}: {_doing(roll, s, place_of(roll, s))}", s.rank,
+                     s.process.host)
+            for s in present[:8]
+        ),
+        involved=(*waiting, *absent),
+    )  # fmt: skip
+
+
+def _who(roll: Roll, ranks: Sequence[int]) -> str:
+    return roll.place_name(ranks[0]) if len(ranks) == 1 else words.ranks_text(ranks)
+
+
+def _doing(roll: Roll, standing: Standing, place: Frame | None) -> str:
+    if not standing.alive:
+        note = standing.process.exit_note
+        at = words.at(note.site) if note is not None else ""
+        return f"its process has ended{at}"
+    where = f" at {words.place(place)}" if place is not None else ""
+    code = code_of(place, roll.snapshot.sources)
+    return f"process {standing.process.pid} {action(code, standing.process.blocked_in)}{where}"
+
+
+def _nobody_has(roll: Roll, waiting: tuple[int, ...], absent: tuple[int, ...]) -> Draft:
+    first = roll.standings[waiting[0]]
+    return Draft(
+        pitfall="missing-rank", culprits=absent, confidence=0.85, proven=False,
+        sentence=f"no process has come as {words.ranks_text(absent)}: {len(waiting)} of {roll.world_size} ranks wait "
+        "in init_process_group",
+        why="The world size counts ranks that nobody started here, or that cannot reach the master.",
+        where=_init_site(roll, first),
+        waiting=waiting,
+        rivals=(Rival("world-size-mismatch", 0.4, "Is WORLD_SIZE, or --nnodes times --nproc-per-node, right?"),
+                Rival("master-unreachable", 0.3, "Does the master's port answer from the missing host?")),
+        evidence=(Evidence("roll call", f"{len(roll.standings)} processes, world size {roll.world_size}"),),
+    )  # fmt: skip
