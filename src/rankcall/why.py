@@ -54,7 +54,7 @@ def _recorded(path: Path) -> tuple[Report, Snapshot | None]:
     recorded = read_recorded(path)
     if recorded.snapshot is None:
         assert recorded.report is not None
-        _note(f"{path} holds no snapshot: this is the report as it was written, not judged again.")
+        _note(f"{path}: a report without its snapshot; shown as it was written, not judged again.")
         return recorded.report, None
     report = _judged(recorded.snapshot, recorded.report)
     if report.job is not None and path.is_dir():
@@ -86,6 +86,7 @@ def _running() -> tuple[Report, Snapshot]:
             "no job started by rankcall is running on this machine; name a recorded run: rankcall why RUN_DIR."
         )
     newest = runs[-1]
+    _note(f"asked the job in {newest.run_dir}  ({' '.join(newest.command)})")
     for other in runs[:-1]:
         _note(f"also running here: rankcall why {other.run_dir}  ({' '.join(other.command)})")
     snapshot = newest.snapshot()
@@ -107,8 +108,9 @@ def _judged(snapshot: Snapshot, written: Report | None) -> Report:
     )
     now, then = report.verdict, written.verdict
     if now is not None and then is not None and now.pitfall == then.pitfall:
-        late = then.detected_after_s if now.detected_after_s is None else now.detected_after_s
-        report = msgspec.structs.replace(report, verdict=msgspec.structs.replace(now, detected_after_s=late))
+        # How fast it was found is a fact of that day; a snapshot taken at the end no longer shows it.
+        verdict = msgspec.structs.replace(now, detected_after_s=then.detected_after_s)
+        report = msgspec.structs.replace(report, verdict=verdict)
     elif (now and now.pitfall) != (then and then.pitfall):
         _note(f"rankcall {written.tool.version} said then: {then.sentence if then else 'no verdict'}")
     return report

@@ -52,7 +52,7 @@ def test_what_only_the_run_could_know_is_kept(tmp_path: Path) -> None:
     assert report.incidents == (said,)
     assert report.outcome == "hung"
     assert report.verdict is not None
-    assert report.verdict.detected_after_s is not None
+    assert report.verdict.detected_after_s == 1.25
 
 
 def test_another_verdict_than_then_is_said(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_the_newest_run_is_asked_and_the_others_are_named(
     assert ending.value.code == 1
     assert shown.out.startswith("rank 2")
     assert "also running here: rankcall why /runs/old  (old.py)" in shown.err
-    assert "/runs/new" not in shown.err
+    assert "asked the job in /runs/new  (new.py)" in shown.err
 
 
 def test_a_run_that_goes_on_is_asked_by_its_folder(

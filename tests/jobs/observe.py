@@ -68,8 +68,14 @@ def rank_processes(root: psutil.Process) -> dict[str, psutil.Process]:
         except psutil.Error:
             continue
         if rank is not None and not inherited:
-            found[rank] = process
-    return found
+            found[rank if rank not in found else f"{rank} again"] = process
+    return found or _nameless_children(root)
+
+
+def _nameless_children(root: psutil.Process) -> dict[str, psutil.Process]:
+    """Ranks that got their number as an argument: the launcher's children in order of their start."""
+    children = [one for one in root.children() if "resource_tracker" not in " ".join(one.cmdline())]
+    return {f"process {number}": one for number, one in enumerate(children)}
 
 
 def stack_line(process: psutil.Process) -> str:

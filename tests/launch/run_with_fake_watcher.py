@@ -1,6 +1,6 @@
 """`rankcall run` with a watcher that writes down what it is told. Run as a process by the tests.
 
-FAKE_WATCHER_CALLS names the file; FAKE_WATCHER_STOP=SECONDS has it ask for a stop, FAKE_WATCHER_FAULT=1 has each of
+FAKE_WATCHER_CALLS names the file; FAKE_WATCHER_STOP=SECONDS (or FAKE_WATCHER_STOP_COMMAND) has it ask for a stop, FAKE_WATCHER_FAULT=1 has each of
 its methods raise.
 """
 
@@ -52,12 +52,13 @@ class FakeWatcher:
         self.note("ranks_started", attempt=attempt, locals=locals_, world_size=world_size)
 
     def process_exited(self, pid, *, code, signal, killed_by_launcher=False) -> None:
-        self.note(
-            "process_exited", rank=self.pids.get(pid), code=code, signal=signal, killed=killed_by_launcher
-        )
+        self.note("process_exited", rank=self.pids.get(pid), code=code, signal=signal, killed=killed_by_launcher)
 
     def command_started(self, pid) -> None:
         self.pids = {pid: -1}
+        if os.environ.get("FAKE_WATCHER_STOP_COMMAND"):
+            seconds = float(os.environ["FAKE_WATCHER_STOP_COMMAND"])
+            threading.Timer(seconds, self.on_stop, [Report(verb="run")]).start()
         self.note("command_started")
 
     def log_paths(self, rank, paths) -> None:

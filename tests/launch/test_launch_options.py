@@ -113,9 +113,7 @@ def test_values_that_torch_refuses_are_refused_before_anything_starts(argv: list
         agent.check(request.torch)
 
 
-def test_what_torch_accepts_is_accepted_and_leaves_no_trace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_torch_accepts_is_accepted_and_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
     import tempfile
 

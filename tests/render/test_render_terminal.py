@@ -6,10 +6,11 @@ import io
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 import render_reports as made
 
-from rankcall.findings import Report
+from rankcall.findings import Incident, Report
 from rankcall.render.terminal import print_report, print_roll_call, render_report
 
 EXPECTED = Path(__file__).parent / "expected"
@@ -51,10 +52,8 @@ def test_the_answer_stands_first() -> None:
 
 
 def test_quiet_says_the_verdict_and_no_more() -> None:
-    text = render_report(made.skipped_batch(), width=200, detail="quiet")
-    assert "it skipped one at train.py:9" in text
-    assert "Roll call" not in text
-    assert "What to do" not in text
+    text = render_report(made.skipped_batch(), width=400, detail="quiet")
+    assert text == f"{made.skipped_batch().verdict.sentence}\n"  # type: ignore[union-attr]
 
 
 def test_verbose_adds_the_evidence() -> None:
@@ -79,6 +78,16 @@ def test_frames_of_rankcall_itself_are_left_out() -> None:
         text = render_report(made.skipped_batch(), detail=detail)  # type: ignore[arg-type]
         assert "hooked" not in text
         assert "torch/distributed/distributed_c10d.py:4821" in text
+
+
+def test_a_verdict_said_while_the_job_ran_is_not_said_twice() -> None:
+    report = made.skipped_batch()
+    assert report.verdict is not None
+    said = msgspec.structs.replace(report.verdict, sentence="the same in the present tense")
+    with_it = msgspec.structs.replace(report, incidents=(Incident(0, 1000.0, said),))
+    assert "present tense" not in render_report(with_it)
+    replaced = msgspec.structs.replace(said, pitfall="uneven-steps")
+    assert "present tense" in render_report(msgspec.structs.replace(report, incidents=(Incident(0, 1000.0, replaced),)))
 
 
 def test_chinese_labels_around_the_same_report() -> None:
@@ -125,5 +134,5 @@ def test_an_ascii_stream_gets_ascii() -> None:
 def test_the_roll_call_alone_says_who_is_where() -> None:
     file = io.StringIO()
     print_roll_call(made.skipped_batch(), console_file=file)
-    assert file.getvalue().startswith("Roll call  4 ranks, host-a\n")
+    assert file.getvalue().startswith("\nRoll call  4 ranks, host-a\n")
     assert "What to do" not in file.getvalue()

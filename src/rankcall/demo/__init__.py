@@ -61,11 +61,12 @@ def _closing(script: Path, run_dir: Path, code: int) -> int:
     if report_file.is_file():
         report = report_from_json(report_file.read_bytes(), str(report_file))
     found = report.verdict.pitfall if report is not None and report.verdict is not None else None
+    why, explain = f"rankcall why {_short(run_dir)}", f"rankcall explain {PLANTED}"
+    room = max(len(why), len(explain))
     _say(
-        f"\nThat was the demo: {_short(script)} skips a bad batch on one rank alone.\n"
-        f"Next:\n"
-        f"  rankcall why {_short(run_dir)}      the same verdict again, from the recorded run\n"
-        f"  rankcall explain {PLANTED}   what it is, how to tell, how to fix\n"
+        f"\nThat was the demo: {_short(script)} skips a bad batch on one rank alone.\nNext:\n"
+        f"  {why:{room}}  the same verdict again, from the recorded run\n"
+        f"  {explain:{room}}  what it is, how to tell, how to fix\n"
         f"  rankcall run --nproc-per-node N your_script.py"
     )
     if found != PLANTED:

@@ -45,7 +45,7 @@ def _backward(case: Case) -> Draft | None:
     reference = next((party for party in case.parties if party.token[0] == "backward"), None)
     if reference is None or case.parting.first_index != case.parting.index:
         return None
-    before = case.previous(reference)
+    before = case.phase_before(reference)
     if before is None or before.kind != "forward":
         return None
     for party in case.others(reference):

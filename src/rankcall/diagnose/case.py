@@ -75,6 +75,17 @@ class Case:
         """The party's last event that all had in common."""
         return self.parting.lanes[party.ranks[0]].event(self.parting.first_index - 1)
 
+    def phase_before(self, party: Party) -> Event | None:
+        """The party's last common forward or backward; a sharded model's own collectives in it are passed over."""
+        lane = self.parting.lanes[party.ranks[0]]
+        for index in range(self.parting.first_index - 1, -1, -1):
+            event = lane.events[index]
+            if event.kind != "collective":
+                return event
+            if index and not same_place(event.site, lane.events[index - 1].site):
+                return None
+        return None
+
     def seen(self, ranks: Sequence[int], site: Frame | None, *, before: bool = False, after: bool = False) -> bool:
         """Whether one of these ranks was at this line: at all, before the parting, or after it."""
         index = self.parting.first_index

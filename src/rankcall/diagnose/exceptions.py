@@ -118,7 +118,7 @@ ROWS: tuple[Row, ...] = (
     _row(
         "missing-env-var",
         r"environment variable \w+ expected, but not set|Error initializing torch.distributed using env://|"
-        r"KeyError: '?(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'?$|"
+        r"(?-i:KeyError: '?(RANK|LOCAL_RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'?$)|"
         r"invalid literal for int.{0,80}(RANK|WORLD_SIZE)",
         "ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable "
         "MASTER_ADDR expected, but not set",

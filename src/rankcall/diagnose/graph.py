@@ -71,9 +71,19 @@ def build(roll: Roll) -> Graph:
     """Draw the graph of this roll."""
     numbers = {rank: numbers_of(standing) for rank, standing in roll.standings.items()}
     blockers: dict[int, frozenset[int]] = {}
+    shared: dict[tuple[str, int], frozenset[int]] = {}
     for rank, standing in roll.standings.items():
-        if standing.wait is not None:
-            blockers[rank] = frozenset(_missing(roll, rank, standing.wait, numbers) - {rank})
+        wait = standing.wait
+        if wait is None:
+            continue
+        if wait.kind not in ("collective", "device") or wait.seq is None:
+            blockers[rank] = frozenset(_missing(roll, rank, wait, numbers) - {rank})
+            continue
+        # Thousands of ranks wait at one key: they share one set.
+        key = (wait.group, wait.seq)
+        if key not in shared:
+            shared[key] = frozenset(_missing(roll, rank, wait, numbers))
+        blockers[rank] = shared[key]
     unexplained = tuple(sorted(rank for rank, others in blockers.items() if not others))
     roots = sorted({other for others in blockers.values() for other in others} - set(blockers))
     held = _held_by(blockers, set(roots) | set(unexplained))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from rankcall.diagnose import blame, mismatch, p2p, parting, roots, words
@@ -21,31 +22,28 @@ def judge(roll: Roll, graph: Graph) -> Draft | None:
     if not graph.blockers:
         return _nobody_waits(roll)
     gone = [rank for rank in graph.roots if rank in roll.standings and roll.standings[rank].ending == "left"]
-    live = [rank for rank in graph.roots if rank in roll.standings and _elsewhere(roll, rank)]
+    live = [rank for rank in graph.roots if rank in roll.standings and roll.standings[rank].present]
     pairs = p2p.judge(roll, graph)
     if pairs is not None and not live:
         return pairs
     if gone:
         return _gone(roll, graph, gone)
-    if not live or _contradicts(roll, graph):
+    contradiction = _contradicts(roll, graph)
+    if not live or contradiction:
         draft = _symmetric(roll, graph)
         if draft is not None:
-            return draft
+            # Ranks that wait at one key in one operation may only be slow: then nothing is proven.
+            return dataclasses.replace(draft, proven=draft.proven and (contradiction or roll.over))
     if live:
         return roots.judge(roll, live, graph.waiting_for(tuple(live)))
     return pairs
-
-
-def _elsewhere(roll: Roll, rank: int) -> bool:
-    standing = roll.standings[rank]
-    return standing.alive or standing.ending == "killed"
 
 
 def _nobody_waits(roll: Roll) -> Draft | None:
     """No rank waits for another: those that stand still by themselves are all that can be named."""
     if not roll.snapshot.stalled:
         return None
-    still = [rank for rank, s in roll.standings.items() if s.alive and not roots.moves(roll, rank)]
+    still = [r for r, s in roll.standings.items() if s.present and not roots.moves(roll, r) and not roots.works(s)]
     return roots.judge(roll, still, ()) if still else None
 
 
@@ -110,10 +108,10 @@ def _groups(roll: Roll, ranks: Sequence[int]) -> list[str]:
 # --- all of them wait ----------------------------------------------------------------------------------------------
 
 
-def signature(wait: Wait) -> tuple[str, str, int | None, str]:
-    """What a rank waits in, as far as it must be the same for all."""
+def signature(wait: Wait) -> tuple[object, ...]:
+    """What a rank waits in, and where: equal for all ranks of a job that is only slow."""
     name = algorithm(wait.op) if wait.op else wait.outer
-    return (wait.kind, wait.group, wait.seq, name)
+    return (wait.kind, wait.group, wait.seq, name, wait.site)
 
 
 def _contradicts(roll: Roll, graph: Graph) -> bool:

@@ -102,11 +102,12 @@ def _frozen(roll: Roll, graph: Graph) -> Draft | None:
 def _allowed(roll: Roll, draft: Draft) -> Draft | None:
     """Proven and settled, or stalled, or asked for: otherwise patience."""
     snapshot = roll.snapshot
-    if roll.over or snapshot.stalled or snapshot.outcome is not None:
+    if roll.over or snapshot.stalled or snapshot.outcome in ("crashed", "hung"):
         return draft
     involved = draft.involved or (*draft.culprits, *draft.waiting)
     settled = all(roll.standings[rank].settled for rank in involved if rank in roll.standings)
-    if (draft.proven or draft.pitfall == "process-frozen") and settled:
+    stopped = draft.pitfall == "process-frozen" and all(frozen(roll, rank) for rank in draft.culprits)
+    if (draft.proven and settled) or stopped:
         return draft
     if snapshot.reason in ("request", "interrupt"):
         return dataclasses.replace(draft, confidence=draft.confidence * ASKED_EARLY)

@@ -23,11 +23,15 @@ def judge(case: Case, party: Party, reference: Party) -> Draft:
     work = _work_site(case, party, reference)
     if _skips_batches(case, party):
         return batch_skipped(case, party, work)
-    loop = _loop(case, work, party)
+    loops = _loops(case, work, party)
+    loop = loops[0] if loops else None
     ended = next((e for rank in party.ranks if (e := loader_end_after_work(case.roll.standings[rank]))), None)
     if ended is not None:
         return _uneven(case, party, ended.site or _loop_frame(loop), "its data loader had no more batches", 0.93)
-    return _by_source(case, party, work, loop)
+    return _by_source(case, party, work, loops)
+
+
+_FIXED = re.compile(r"range\(\d+\)$")
 
 
 def _exit_site(case: Case, party: Party) -> Frame | None:
@@ -46,15 +50,13 @@ def _work_site(case: Case, party: Party, reference: Party) -> Frame | None:
     return training_site(case.roll.standings[party.ranks[0]])
 
 
-def _loop(case: Case, work: Frame | None, party: Party) -> Loop | None:
-    """The innermost loop of the work that the party is not in any more, and that its last common event was in."""
-    for loop in case.program.loops_around(work):
-        if party.site is not None and case.inside(loop, party.site):
-            continue
-        if _inner_of_one_step(case, loop, work):
-            continue
-        return loop
-    return None
+def _loops(case: Case, work: Frame | None, party: Party) -> list[Loop]:
+    """The loops of the work that the party is not in any more, innermost first."""
+    return [
+        loop
+        for loop in case.program.loops_around(work)
+        if not (party.site is not None and case.inside(loop, party.site)) and not _inner_of_one_step(case, loop, work)
+    ]
 
 
 def _inner_of_one_step(case: Case, loop: Loop, work: Frame | None) -> bool:
@@ -76,24 +78,27 @@ def _skips_batches(case: Case, party: Party) -> bool:
     return all(excess_batches(case.roll.standings[rank]) > usual for rank in party.ranks)
 
 
-def _by_source(case: Case, party: Party, work: Frame | None, loop: Loop | None) -> Draft:
+def _by_source(case: Case, party: Party, work: Frame | None, loops: list[Loop]) -> Draft:
     """No record tells how the loop ended: the source does, as far as it can."""
-    jumps = _ways_out(case, loop) if loop is not None else []
+    # A loop of a fixed length cannot have ended early by itself.
+    open_loops = [loop for loop in loops if not _FIXED.match(loop.text)]
+    loop = open_loops[0] if open_loops else loops[0] if loops else None
+    jumps = [jump for loop in loops for jump in _ways_out(case, loop)]
     used_loader = any(case.roll.standings[rank].process.counters.batches for rank in party.ranks)
     skips = before_work(case, work, party.ranks)
     if loop is not None and loop.by_rank and not used_loader:
         return _uneven(case, party, _loop_frame(loop), f"its loop runs over `{loop.text}`, made from the rank", 0.85)
     gone = all(case.roll.standings[rank].ending == "left" for rank in party.ranks)
-    if loop is not None and jumps and gone and all(jump.kind in ("return", "exit") for jump in jumps):
-        return _left_program(case, party, Frame(loop.file, _line(_likeliest(jumps))))
+    if jumps and gone and all(jump.kind in ("return", "exit") for jump in jumps):
+        return _left_program(case, party, _likeliest(jumps).place)
     # A limit on the number of steps is the same everywhere, most of the time.
     telling = [jump for jump in jumps if not _counts_steps(jump)]
     if telling:
-        return _stopped(case, party, _likeliest(telling), loop, sure=used_loader)
+        return _stopped(case, party, _likeliest(telling), sure=used_loader)
     if skips and not used_loader:
         return batch_skipped(case, party, work)
     if jumps and used_loader:
-        return _stopped(case, party, _likeliest(jumps), loop, sure=False)
+        return _stopped(case, party, _likeliest(jumps), sure=False)
     confidence = 0.85 if loop is not None else 0.65
     return _uneven(case, party, _loop_frame(loop) or party.site, "it came to the end of its loop first", confidence)
 
@@ -109,10 +114,6 @@ def _ways_out(case: Case, loop: Loop) -> list[Jump]:
             if inner and inner[0].line == loop.line:
                 found.append(jump)
     return [jump for jump in found if jump.guard is not None or loop.text == "True"]
-
-
-def _line(jump: Jump) -> int:
-    return jump.guard.line if jump.guard is not None else jump.line
 
 
 def _likeliest(jumps: list[Jump]) -> Jump:
@@ -167,9 +168,9 @@ def _uneven(case: Case, party: Party, place: Frame | None, reason: str, confiden
     )
 
 
-def _stopped(case: Case, party: Party, jump: Jump, loop: Loop | None, *, sure: bool) -> Draft:
+def _stopped(case: Case, party: Party, jump: Jump, *, sure: bool) -> Draft:
     ranks = party.ranks
-    place = Frame(loop.file if loop is not None else "", _line(jump))
+    place = jump.place
     code = code_of(place, case.roll.snapshot.sources)
     return Draft(
         pitfall="data-dependent-skip",

@@ -185,7 +185,7 @@ def way_past(case: Case, site: Frame | None) -> tuple[Guard, Frame] | None:
     first = spot.loops[0].line if spot.loops else spot.first
     for jump in case.program.jumps(site.file, first + 1, site.line - 1):
         if jump.kind in ("return", "continue") and jump.guard is not None and jump.guard.line > first:
-            return jump.guard, Frame(jump.guard.file, jump.guard.line, spot.function)
+            return jump.guard, jump.place
     return None
 
 

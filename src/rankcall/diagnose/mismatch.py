@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from rankcall.diagnose import words
@@ -74,30 +75,55 @@ def _from_wait(rank: int, wait: Wait) -> Call:
                 wait.since or 0.0, wait.source == "record")  # fmt: skip
 
 
-def calls_by_key(roll: Roll) -> dict[tuple[str, int], dict[int, Call]]:
+_Raw = Event | Wait
+
+
+def _by_key(roll: Roll) -> dict[tuple[str, int], dict[int, _Raw]]:
     """Every numbered collective that some ring or wait shows, by group and number, then by rank."""
-    found: dict[tuple[str, int], dict[int, Call]] = {}
+    found: dict[tuple[str, int], dict[int, _Raw]] = {}
     for rank, standing in roll.standings.items():
-        offset = standing.process.clock_offset
         for event in standing.process.ring:
             if event.kind == "collective" and event.seq is not None and event.group:
-                found.setdefault((event.group, event.seq), {})[rank] = _from_event(rank, event, offset)
+                found.setdefault((event.group, event.seq), {})[rank] = event
         wait = standing.wait
         if wait is not None and wait.kind in ("collective", "device") and wait.seq is not None and wait.op:
-            found.setdefault((wait.group, wait.seq), {}).setdefault(rank, _from_wait(rank, wait))
+            found.setdefault((wait.group, wait.seq), {}).setdefault(rank, wait)
     return found
 
 
-def differences(roll: Roll) -> list[Difference]:
+def _all_alike(calls: dict[int, _Raw]) -> bool:
+    """The quick way out: the same in everything that is compared."""
+    every = iter(calls.values())
+    first = next(every)
+    return all(
+        other.op == first.op
+        and other.numel == first.numel
+        and other.dtype == first.dtype
+        and other.root == first.root
+        and other.reduce_op == first.reduce_op
+        for other in every
+    )
+
+
+def _call(roll: Roll, rank: int, raw: _Raw) -> Call:
+    if isinstance(raw, Event):
+        return _from_event(rank, raw, roll.standings[rank].process.clock_offset)
+    return _from_wait(rank, raw)
+
+
+@lru_cache(maxsize=1)  # asked several times while one snapshot is judged
+def differences(roll: Roll) -> tuple[Difference, ...]:
     """All differences, oldest first; per key the most telling one."""
     found = []
     backends = {group.key: group.backend for s in roll.standings.values() for group in s.process.groups}
-    for (group, seq), calls in calls_by_key(roll).items():
-        if len(calls) > 1:
-            difference = _compare(group, seq, calls, backends.get(group, ""))
-            if difference is not None:
-                found.append(difference)
-    return sorted(found, key=lambda difference: (difference.time, difference.seq))
+    for (group, seq), raw in _by_key(roll).items():
+        if len(raw) < 2 or _all_alike(raw):
+            continue
+        calls = {rank: _call(roll, rank, one) for rank, one in raw.items()}
+        difference = _compare(group, seq, calls, backends.get(group, ""))
+        if difference is not None:
+            found.append(difference)
+    return tuple(sorted(found, key=lambda difference: (difference.time, difference.seq)))
 
 
 def _compare(group: str, seq: int, calls: dict[int, Call], backend: str) -> Difference | None:

@@ -42,6 +42,11 @@ class Standing:
         return self.ending is None
 
     @property
+    def present(self) -> bool:
+        """Alive, or ended by the launcher's clean-up: what it did until then is what counts."""
+        return self.ending in (None, "killed")
+
+    @property
     def innocent_end(self) -> bool:
         """Ended only because of others: where it stood before is what counts."""
         return self.ending in ("echo", "killed", "abort")
@@ -60,7 +65,7 @@ class Standing:
         return not self.alive or self.thread.stable_for >= SETTLED_S
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Roll:
     """All standings of the judged attempt. `claims` holds, for a rank that several live processes claim, all of
     them; `strangers` are processes without a rank."""
@@ -89,7 +94,7 @@ class Roll:
     @property
     def over(self) -> bool:
         """Some rank has ended badly: the job is not going on, whatever still lives."""
-        return any(s.ending not in (None, "left") for s in self.standings.values())
+        return any(s.ending not in (None, "left", "killed") for s in self.standings.values())
 
     def place_name(self, rank: int) -> str:
         """`rank 2 on host-a` where there is more than one host or the host is known."""

@@ -15,7 +15,7 @@ from rankcall.snapshot import Child, Frame
 
 FROZEN_AFTER_S = 2.0
 SPINNING_BUSY = 0.8
-MOVING_S = 2.0  # a rank with an event this fresh is on its way
+WORKING_BUSY = 0.1  # on a crowded machine an honest computation may get no more than this
 _COMPILING = re.compile(
     r"/torch/(_dynamo|_inductor|_functorch/_aot_autograd|fx/experimental)/|/triton/(compiler|runtime)"
 )
@@ -34,9 +34,25 @@ def frozen(roll: Roll, rank: int) -> bool:
 def moves(roll: Roll, rank: int) -> bool:
     """True when its record changed a moment ago."""
     standing = roll.standings[rank]
-    if standing.thread.stable_for > 0:
-        return standing.thread.stable_for < MOVING_S
-    return standing.process.last_change is not None and _quiet_for(roll, rank) < MOVING_S
+    if standing.settled:
+        return False
+    return standing.process.last_change is not None and _quiet_for(roll, rank) < FROZEN_AFTER_S
+
+
+def busy_of(standing: Standing) -> float | None:
+    """The share of a core it used, of its thread or else of the process."""
+    return standing.thread.busy if standing.thread.busy is not None else standing.process.busy
+
+
+def works(standing: Standing) -> bool:
+    """True when it computes: nobody waits for it, so that a long computation is nobody's business."""
+    busy = busy_of(standing)
+    return busy is not None and busy >= WORKING_BUSY
+
+
+def imports(standing: Standing) -> bool:
+    """True while it imports modules."""
+    return any(frame.file.startswith("<frozen importlib") for frame in standing.thread.stack[:12])
 
 
 def _quiet_for(roll: Roll, rank: int) -> float:
@@ -84,16 +100,21 @@ def _one(roll: Roll, standing: Standing, waiting: Sequence[int]) -> Draft:
         return _save(roll, standing, waiting)
     if _on_storage(standing):
         return _storage(roll, standing, waiting)
-    busy = standing.thread.busy if standing.thread.busy is not None else standing.process.busy
+    busy = busy_of(standing)
+    if imports(standing):
+        return _slow(roll, standing, waiting)
     if busy is not None and busy >= SPINNING_BUSY and not moves(roll, standing.rank):
         return _spinning(roll, standing, waiting, busy)
-    if moves(roll, standing.rank) and standing.alive:
+    if moves(roll, standing.rank):
         return _slow(roll, standing, waiting)
     return _stuck(roll, standing, waiting)
 
 
 def place_of(roll: Roll, standing: Standing) -> Frame | None:
-    """The user's innermost line on its stack, else the line that began its phase, else its last event's."""
+    """Where it left, else the user's innermost line on its stack, else its phase's line, else its last event's."""
+    note = standing.process.exit_note
+    if not standing.alive and note is not None and note.site is not None:
+        return note.site
     found = innermost_user(standing.thread.stack, roll.snapshot.sources)
     if found is not None:
         return found
@@ -135,7 +156,7 @@ def _evidence(roll: Roll, standing: Standing, place: Frame | None, text: str) ->
 
 def _state_text(standing: Standing) -> str:
     process, thread = standing.process, standing.thread
-    busy = thread.busy if thread.busy is not None else process.busy
+    busy = busy_of(standing)
     parts: list[str] = [process.state]
     if process.blocked_in:
         parts.append(f"in {process.blocked_in}")
@@ -193,8 +214,10 @@ def _frozen(roll: Roll, standing: Standing, waiting: Sequence[int]) -> Draft:
 
 
 def _compiles(standing: Standing) -> bool:
+    if imports(standing):
+        return False
     return standing.thread.phase == "compile" or any(
-        _COMPILING.search(frame.file) for frame in standing.thread.stack[:60]
+        _COMPILING.search(frame.file) and frame.function != "<module>" for frame in standing.thread.stack[:60]
     )
 
 
@@ -313,8 +336,9 @@ def _since(roll: Roll, standing: Standing) -> str:
 
 def _slow(roll: Roll, standing: Standing, waiting: Sequence[int]) -> Draft:
     behind = last_time(roll)
+    doing = "is importing modules" if imports(standing) else f"is on its way (in {standing.thread.phase})"
     return _draft(
-        roll, standing, waiting, "straggler", 0.4, f"is on its way (in {standing.thread.phase})",
+        roll, standing, waiting, "straggler", 0.4, doing,
         f"It still moves; the newest event is {words.duration(max(0.0, roll.snapshot.taken_at - behind))} old.",
         place_of(roll, standing),
         rivals=(Rival("process-stuck", 0.3, "Look again: a stuck rank stands at the same line."),),

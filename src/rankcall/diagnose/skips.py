@@ -18,7 +18,7 @@ Candidate = tuple[Frame, str]
 def backward_skipped(case: Case, party: Party, reference: Party) -> Draft:
     """`party` came from a forward and did not go into the backward that `reference` is in."""
     ranks = party.ranks
-    forward = case.previous(party)
+    forward = case.phase_before(party)
     found = between(case, forward.site if forward is not None else None, reference.site, ranks)
     place = found[0][0] if found else party.site
     how = f": {found[0][1]}" if found else ""
@@ -103,8 +103,8 @@ def _jumps_between(case: Case, forward: Frame, backward: Frame) -> list[Candidat
         for jump in case.program.jumps(file, first, last):
             # The plain return at a function's end leads on, not away.
             if jump.kind in ("continue", "break", "return") and jump.guard is not None and jump.guard.line >= first:
-                code = code_of(Frame(file, jump.guard.line), case.roll.snapshot.sources)
-                found.append((Frame(file, jump.guard.line, spot.function), f"`{code}` leads to `{jump.kind}`"))
+                code = code_of(jump.place, case.roll.snapshot.sources)
+                found.append((jump.place, f"`{code}` leads to `{jump.kind}`"))
     return list(dict.fromkeys(found))
 
 
@@ -136,17 +136,13 @@ def batch_skipped(case: Case, party: Party, work: Frame | None) -> Draft:
 
 def before_work(case: Case, work: Frame | None, ranks: Sequence[int]) -> list[Candidate]:
     """The lines in the loop that can go on to the next batch before the work at `work` is done."""
-    program = case.program
-    loops = program.loops_around(work)
-    if work is None or not loops:
-        return []
-    loop = loops[0]
-    last = work.line if loop.file == work.file and loop.holds(work) else loop.end
     found: list[Candidate] = []
-    for jump in program.jumps(loop.file, loop.line + 1, last):
-        if jump.kind == "continue" and jump.guard is not None:
-            code = code_of(Frame(loop.file, jump.guard.line), case.roll.snapshot.sources)
-            found.append((Frame(loop.file, jump.guard.line, work.function), f"`{code}` leads to `continue`"))
+    for loop in case.program.loops_around(work):
+        last = work.line if work is not None and loop.holds(work) else loop.end
+        for jump in case.program.jumps(loop.file, loop.line + 1, last):
+            if jump.kind == "continue" and jump.guard is not None:
+                code = code_of(jump.place, case.roll.snapshot.sources)
+                found.append((jump.place, f"`{code}` leads to `continue`"))
     return list(dict.fromkeys(found)) or _swallowed(case, work, ranks)
 
 

@@ -16,10 +16,12 @@ from rankcall.snapshot import Frame
 
 MOST_TEXT = 2_000_000  # characters of one file; more is no training script
 _RANK_NAME = re.compile(
-    r"(^|_)rank($|_|\d)|^(is_)?(main|master|leader|chief|root|primary)(_process|_rank|_node)?$|is_rank|is_main|"
-    r"is_master|is_local_main|is_world_process_zero|rank_zero|get_rank",
+    r"(^|_)rank($|_|\d)|^is_(local_|global_|world_)?(main|master|leader|chief|root|primary|process_zero)|"
+    r"^(main|master|chief|leader)_(process|rank|node|worker)$|rank_zero|get_rank",
     re.IGNORECASE,
 )
+# What a condition on the rank may be put together from; a model that was made with the rank is none.
+_PLAIN_CALLS = frozenset({"int", "bool", "str", "get", "getenv", "environ", "os", "dist", "self", "args"})
 _MOST_HOPS = 3  # how far a name is followed back to the expression it was made from
 
 JumpKind = Literal["break", "continue", "return", "raise", "exit", "except"]
@@ -56,8 +58,14 @@ class Jump:
     """A statement that leaves the straight way: `line` is its own, `guard` the condition it stands under."""
 
     kind: JumpKind
+    file: str
     line: int
     guard: Guard | None
+
+    @property
+    def place(self) -> Frame:
+        """The condition that decides, else the statement itself."""
+        return Frame(self.file, self.guard.line if self.guard is not None else self.line)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +92,7 @@ class _File:
         self.name = name
         self.tree: ast.Module | None = None
         self.made_from: dict[str, list[ast.expr]] = {}
+        self.calls: dict[str, list[int]] = {}
         if len(text) > MOST_TEXT:
             return
         try:
@@ -94,6 +103,8 @@ class _File:
             return
         for node in ast.walk(self.tree):
             self._note_names(node)
+            if isinstance(node, ast.Call):
+                self.calls.setdefault(_dotted_tail(node.func), []).append(node.lineno)
 
     def _note_names(self, node: ast.AST) -> None:
         targets: list[ast.expr] = []
@@ -111,23 +122,48 @@ class _File:
                 if name:
                     self.made_from.setdefault(name, []).append(value)
 
+    def asks_rank(self, condition: ast.AST, hops: int = _MOST_HOPS) -> bool:
+        """True when a condition compares the rank: named in it, or in the plain conditions its names stand for."""
+        for node in ast.walk(condition):
+            if isinstance(node, ast.Constant) and node.value in ("RANK", "LOCAL_RANK"):
+                return True
+            name = _dotted_tail(node)
+            if name and _RANK_NAME.search(name):
+                return True
+            if (
+                name
+                and hops
+                and any(
+                    _is_plain(value) and self.asks_rank(value, hops - 1) for value in self.made_from.get(name, ())[:8]
+                )
+            ):
+                return True
+        return False
+
     def by_rank(self, expression: ast.AST, hops: int = _MOST_HOPS, seen: frozenset[str] = frozenset()) -> bool:
         """True when the expression's value is made from a rank, as far as names can be followed."""
         for node in ast.walk(expression):
             name = _dotted_tail(node)
-            if isinstance(node, ast.Constant) and isinstance(node.value, str):
-                if node.value in ("RANK", "LOCAL_RANK"):
-                    return True
-                continue
+            if isinstance(node, ast.Constant) and node.value in ("RANK", "LOCAL_RANK"):
+                return True
             if not name:
                 continue
-            if _RANK_NAME.search(name) and name != "world_size":
+            if _RANK_NAME.search(name):
                 return True
             if hops and name not in seen:
                 deeper = seen | {name}
                 if any(self.by_rank(value, hops - 1, deeper) for value in self.made_from.get(name, ())[:8]):
                     return True
         return False
+
+
+def _is_plain(value: ast.expr) -> bool:
+    """A comparison, a flag or a number, not an object that was merely made with the rank."""
+    return all(
+        _dotted_tail(node.func) in _PLAIN_CALLS or _RANK_NAME.search(_dotted_tail(node.func))
+        for node in ast.walk(value)
+        if isinstance(node, ast.Call)
+    )
 
 
 def _dotted_tail(node: ast.AST) -> str:
@@ -174,7 +210,9 @@ class Program:
         parsed = self._file(file)
         if parsed.tree is None:
             return ()
-        found = [Jump(kind, line, guard) for kind, line, guard in _jumps(parsed, parsed.tree) if first <= line <= last]
+        found = [
+            Jump(kind, file, line, guard) for kind, line, guard in _jumps(parsed, parsed.tree) if first <= line <= last
+        ]
         return tuple(sorted(found, key=lambda jump: jump.line))
 
     def rank_guard(self, frame: Frame | None, depth: int = 3) -> Guard | None:
@@ -196,17 +234,7 @@ class Program:
         if not function or function.startswith("<"):
             return ()
         name = function.rpartition(".")[2]
-        found: list[Frame] = []
-        for file in self._texts:
-            tree = self._file(file).tree
-            if tree is None:
-                continue
-            found += [
-                Frame(file, node.lineno)
-                for node in ast.walk(tree)
-                if isinstance(node, ast.Call) and _dotted_tail(node.func) == name
-            ]
-        return tuple(found)
+        return tuple(Frame(file, line) for file in self._texts for line in self._file(file).calls.get(name, ()))
 
     def loops_around(self, frame: Frame | None, depth: int = 3) -> tuple[Loop, ...]:
         """The loops a line runs in, innermost first: its function's own, then those around the calls of it."""
@@ -310,9 +338,9 @@ def _enter(file: _File, node: ast.stmt, line: int) -> tuple[Guard | None, list[a
     """The block of a compound statement that holds the line, and the condition that leads into it."""
     if isinstance(node, ast.If):
         if _within(node.body, line):
-            return Guard(file.name, node.lineno, _text(node.test), file.by_rank(node.test), "if"), node.body
+            return Guard(file.name, node.lineno, _text(node.test), file.asks_rank(node.test), "if"), node.body
         if _within(node.orelse, line):
-            return Guard(file.name, node.lineno, _text(node.test), file.by_rank(node.test), "else"), node.orelse
+            return Guard(file.name, node.lineno, _text(node.test), file.asks_rank(node.test), "else"), node.orelse
         return None
     if isinstance(node, _Loops):
         block = node.body if _within(node.body, line) else node.orelse
@@ -346,7 +374,7 @@ def _jumps(file: _File, tree: ast.Module) -> Iterator[tuple[JumpKind, int, Guard
         if kind is not None:
             yield kind, getattr(node, "lineno", 0), guard
         if isinstance(node, ast.If):
-            condition = (file.name, node.lineno, _text(node.test), file.by_rank(node.test))
+            condition = (file.name, node.lineno, _text(node.test), file.asks_rank(node.test))
             waiting += [(child, Guard(*condition, "if")) for child in node.body]
             waiting += [(child, Guard(*condition, "else")) for child in node.orelse]
         elif isinstance(node, ast.ExceptHandler):

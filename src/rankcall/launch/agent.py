@@ -13,6 +13,7 @@ import copy
 import logging
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -38,10 +39,11 @@ STOP_PATIENCE = 5
 FAILED = 1
 
 _NEEDED = ("_start_workers", "_monitor_workers", "_shutdown")
+_INTERRUPTIONS = (SignalException, Interrupted, KeyboardInterrupt)
 # What torch's launcher says about a failure is said by the verdict; these messages are kept with -v.
 _CHATTER = (
     "Sending process",
-    "failed (exitcode",
+    "of binary: ",  # "failed (exitcode: …) … of binary"; that of a function holds the traceback
     "death signal, shutting down workers",
     "Unable to shutdown process",
     "Setting OMP_NUM_THREADS",
@@ -87,7 +89,7 @@ def launch(arguments: argparse.Namespace, job: Job) -> Launched:
         return Launched("crashed", FAILED)
     except StoppedByRankcall:
         return Launched("hung", STOPPED_BY_RANKCALL)
-    except (SignalException, Interrupted, KeyboardInterrupt):
+    except _INTERRUPTIONS:
         return Launched("stopped", FAILED)
     except Exception as error:
         return Launched("crashed", FAILED, error)
@@ -154,18 +156,18 @@ class ReportingAgent(LocalElasticAgent):  # type: ignore[misc]
         os.environ.update(self.job.attempt_environment(self.attempt))
         inner: LogsSpecs = self._logs_specs
         self._logs_specs = TakenLogs(inner, self)
-        try:
-            pids = super()._start_workers(worker_group)
-        finally:
-            self._logs_specs = inner
-        # torch has just put its own handlers in; ours raise the same exception, but only once.
-        self.job.signals.install(_handled_by_torch(), _signal_exception)
+        # A signal that comes while processes are being made takes effect when all of them are known.
         with self.job.signals.held():
+            try:
+                with _our_signals(self.job):
+                    pids = super()._start_workers(worker_group)
+            finally:
+                self._logs_specs = inner
             ranks = [
                 StartedRank(pid=pid, rank=worker_group.workers[local].global_rank, local_rank=local)
                 for local, pid in pids.items()
             ]
-            self.job.ranks_started(self.attempt, ranks, world_size, still_opening=self.runs_function)
+            self.job.ranks_started(self.attempt, ranks, world_size)
             self._watch_closing()
         return pids
 
@@ -178,7 +180,7 @@ class ReportingAgent(LocalElasticAgent):  # type: ignore[misc]
         return super()._monitor_workers(worker_group)
 
     def _shutdown(self, death_sig=signal.SIGTERM, timeout=30):  # type: ignore[no-untyped-def]
-        if self.job.signals.seen and not self.job.shown.interrupted:
+        if isinstance(sys.exc_info()[1], _INTERRUPTIONS) and not self.job.shown.interrupted:
             self.job.interrupted(int(death_sig))
         super()._shutdown(death_sig, timeout)
 
@@ -249,15 +251,14 @@ class TakenLogs(LogsSpecs):  # type: ignore[misc]
         job, attempt = self._agent.job, self._agent.attempt
         elsewhere = [path for path in (places.stdouts[local], places.stderrs[local]) if path and path != os.devnull]
         try:
-            streams = job.open_output(attempt, rank, wanted, elsewhere=elsewhere)
+            # A function's process opens its streams by itself, and as files.
+            streams = job.open_output(attempt, rank, wanted, elsewhere, as_files=self._agent.runs_function)
         except OSError as error:
             job.note(f"no log files: {error.strerror}; the ranks print to the console directly.")
             return
-        # A function's process opens the path by itself, a command's is opened here.
-        root = f"/proc/{os.getpid()}/fd" if self._agent.runs_function else "/dev/fd"
         for name, stream in streams.items():
             chosen = places.stdouts if name == "stdout" else places.stderrs
-            chosen[local] = f"{root}/{stream.writer}"
+            chosen[local] = f"/dev/fd/{stream.writer}" if stream.writer >= 0 else str(stream.raw)
 
 
 @contextlib.contextmanager
@@ -280,9 +281,16 @@ def _quiet_torch(job: Job) -> Iterator[None]:
             logger.removeFilter(wanted)
 
 
-def _handled_by_torch() -> list[int]:
-    handler = getattr(processes, "_terminate_process_handler", None)
-    return [number for number in signal.valid_signals() if handler and signal.getsignal(number) is handler]
+@contextlib.contextmanager
+def _our_signals(job: Job) -> Iterator[None]:
+    """torch installs a handler with the first process; have it install ours, which raises the same, but only once."""
+    theirs = getattr(processes, "_terminate_process_handler", None)
+    job.signals.raise_as(_signal_exception)
+    processes._terminate_process_handler = job.signals.handle
+    try:
+        yield
+    finally:
+        processes._terminate_process_handler = theirs
 
 
 def _signal_exception(number: int) -> BaseException:

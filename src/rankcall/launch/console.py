@@ -14,13 +14,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from rankcall.launch.streams import Stream, StreamName
+from rankcall.launch.streams import FileStream, Stream, StreamName
 from rankcall.launch.tracebacks import Shown, StderrFilter
 
 # A started line waits so long for its end (seconds): a progress bar has none.
 LINE_PATIENCE = 0.2
 # A line longer than this is passed on in pieces.
 MOST_OF_A_LINE = 1 << 16
+
+# Files that ranks write by themselves are looked at so often (seconds).
+LOOK_EVERY = 0.03
 
 LOG_HEAD = (
     b"# Times are when rankcall read a line, UTC; the rank wrote it shortly before. out = stdout, err = stderr.\n"
@@ -32,7 +35,7 @@ _FILE_NUMBERS: dict[StreamName, int] = {"stdout": 1, "stderr": 2}
 class Output:
     """Everything one rank prints in one attempt."""
 
-    def __init__(self, rank: int, log: Path, streams: tuple[Stream, ...], shown: Shown) -> None:
+    def __init__(self, rank: int, log: Path, streams: tuple[Stream | FileStream, ...], shown: Shown) -> None:
         self.rank = rank
         self.streams = streams
         self.filter = StderrFilter(rank, shown)
@@ -188,6 +191,8 @@ class Console:
             for lines in output.lines.values():
                 if lines.started_since is not None and not self._held_back(output, lines):
                     times.append(lines.started_since + LINE_PATIENCE)
+        if any(isinstance(stream, FileStream) for output in self._outputs for stream in output.streams):
+            times.append(now + LOOK_EVERY)
         known = [moment for moment in times if moment is not None]
         return max(min(known) - now, 0.005) if known else None
 
@@ -204,7 +209,7 @@ class Console:
         self._outputs = [output for output in self._outputs if not output.done]
         return busy
 
-    def _show(self, output: Output, stream: Stream, data: bytes, now: float) -> None:
+    def _show(self, output: Output, stream: Stream | FileStream, data: bytes, now: float) -> None:
         output.log.add(stream.name, data, time.time())
         if not stream.to_console:
             return
@@ -216,7 +221,7 @@ class Console:
         if lines.too_long:
             self._show_started(output, stream)
 
-    def _show_started(self, output: Output, stream: Stream) -> None:
+    def _show_started(self, output: Output, stream: Stream | FileStream) -> None:
         held = output.filter.give_up() if stream.name == "stderr" else b""
         self._write(_FILE_NUMBERS[stream.name], held + output.lines[stream.name].take_started())
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 MARK_VARIABLE = "RANKCALL_GUARDED_BY"
@@ -21,7 +23,7 @@ class Guard:
         program = Path(__file__).with_name("guard_process.py")
         # -I and -S: nothing of the user's environment, no site-packages: up in 10 ms, and nothing in it can fail.
         command = [sys.executable, "-I", "-S", str(program), f"{MARK_VARIABLE}={self.mark}"]
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError), _signals_blocked():
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
@@ -75,6 +77,17 @@ class Guard:
         if self._process is not None and self._process.stdin is not None:
             with contextlib.suppress(OSError, ValueError):
                 self._process.stdin.write(line.encode() + b"\n")
+
+
+@contextlib.contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """A child begins with the mask of its parent: the guard is deaf from its first instant on."""
+    names = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGUSR1", "SIGUSR2")
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {getattr(signal, name) for name in names})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _start_time(pid: int) -> int | None:

@@ -92,8 +92,7 @@ def end_all(ranks: dict[int, int], mark: bytes) -> None:
 
 
 def main() -> None:
-    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGTSTP", "SIGUSR1", "SIGUSR2"):
-        signal.signal(getattr(signal, name), signal.SIG_IGN)
+    # All signals of terminals and schedulers are blocked by the launcher before it starts us.
     mark = os.fsencode(sys.argv[1])
     ranks: dict[int, int] = {}
     for line in iter(sys.stdin.buffer.readline, b""):

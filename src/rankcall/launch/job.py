@@ -26,7 +26,7 @@ from rankcall.launch.exits import Ended, ExitWatch
 from rankcall.launch.guard import Guard
 from rankcall.launch.options import Options
 from rankcall.launch.signals import Signals, signal_name
-from rankcall.launch.streams import Capture, Stream, StreamName
+from rankcall.launch.streams import Capture, FileStream, Stream, StreamName
 from rankcall.launch.tracebacks import Shown
 from rankcall.launch.voice import Voice
 from rankcall.launch.watching import MakeWatcher, StartedRank, Unwatched, Watching, make_watcher
@@ -78,7 +78,7 @@ class Job:
         self.ranks_ran = False
         self.notes: list[str] = []
         self._ranks: dict[int, StartedRank] = {}  # by pid, of the present attempt
-        self._streams: list[Stream] = []
+        self._streams: list[Stream | FileStream] = []
         self._stderr_files: dict[int, Path] = {}
         self._closing = False
         self._collected = False
@@ -152,18 +152,21 @@ class Job:
         wanted: Mapping[StreamName, bool],
         elsewhere: Sequence[str] = (),
         name: str | None = None,
-    ) -> dict[StreamName, Stream]:
+        as_files: bool = False,
+    ) -> dict[StreamName, Stream | FileStream]:
         """Take streams of a rank: `wanted` says of each whether it is shown on the console.
 
-        `elsewhere` are the files of those that the user has sent to files of their own. Raises OSError when there are
-        no more file descriptors; then the rank should print as it would without us.
+        `elsewhere` are the files of those that the user has sent to files of their own. `as_files`: the rank can only
+        write to files. Raises OSError when there are no more file descriptors; then the rank should print as it would
+        without us.
         """
         logs = self.folder.attempt(attempt) / "logs"
         stem = f"{self._host}-{name or f'rank{rank}'}"
-        streams: dict[StreamName, Stream] = {}
+        streams: dict[StreamName, Stream | FileStream] = {}
+        kind = FileStream if as_files else Stream
         try:
             for stream_name, to_console in wanted.items():
-                streams[stream_name] = Stream(stream_name, logs / f"{stem}.{stream_name}", to_console)
+                streams[stream_name] = kind(stream_name, logs / f"{stem}.{stream_name}", to_console)
         except OSError:
             for stream in streams.values():
                 stream.release()
@@ -172,16 +175,15 @@ class Job:
             self._stderr_files[rank] = logs / f"{stem}.stderr"
             self.console.add(Output(rank, logs / f"{stem}.log", tuple(streams.values()), self.shown))
         for stream in streams.values():
-            self.capture.add(stream)
+            if isinstance(stream, Stream):
+                self.capture.add(stream)
             self._streams.append(stream)
         paths = [stream.raw for stream in streams.values()] + [Path(path).absolute() for path in elsewhere]
         self._safely(lambda: self.watcher.log_paths(rank, paths), None)
         return streams
 
-    def ranks_started(
-        self, attempt: int, ranks: Sequence[StartedRank], world_size: int, still_opening: bool = False
-    ) -> None:
-        """Called as soon as their pids are known. `still_opening`: they open their streams by themselves, later."""
+    def ranks_started(self, attempt: int, ranks: Sequence[StartedRank], world_size: int) -> None:
+        """Called as soon as their pids are known."""
         self.ranks_ran = True
         for started in ranks:
             self._ranks[started.pid] = started
@@ -189,8 +191,7 @@ class Job:
         self.exits.add([started.pid for started in ranks])
         by_rank = {started.rank: started for started in ranks}
         self._safely(lambda: self.watcher.ranks_started(attempt, by_rank, world_size), None)
-        if not still_opening:
-            self._release_writers()
+        self._release_writers()
 
     def command_started(self, pid: int) -> None:
         """The `--` form: one process of ours, ranks somewhere below it."""

@@ -31,22 +31,17 @@ class Signals:
         self._held = 0
         self._waiting: int | None = None
 
-    @property
-    def seen(self) -> bool:
-        return self._count > 0
+    def raise_as(self, error: Callable[[int], BaseException]) -> None:
+        """`error` makes the exception that the first signal raises."""
+        self._error = error
 
-    def install(self, numbers: Iterable[int] = ENDING, error: Callable[[int], BaseException] = Interrupted) -> None:
-        """Handle these from now on; `error` makes the exception that the first one raises."""
+    def install(self, numbers: Iterable[int] = ENDING) -> None:
+        """Handle these from now on."""
         if threading.current_thread() is not threading.main_thread():
             return
-        self._error = error
         for number in numbers:
-            handler = signal.getsignal(number)
-            if number not in self._before:
-                self._before[number] = handler
-            # nohup: whoever ignores SIGHUP wants the job to outlive the terminal.
-            ignored = number == getattr(signal, "SIGHUP", None) and self._before[number] is signal.SIG_IGN
-            signal.signal(number, signal.SIG_IGN if ignored else self._handle)
+            self._before.setdefault(number, signal.getsignal(number))
+            signal.signal(number, self.handle)
 
     def restore(self) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -74,7 +69,10 @@ class Signals:
                 number, self._waiting = self._waiting, None
                 raise self._error(number)
 
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
+    def handle(self, number: int, _frame: FrameType | None) -> None:
+        """The handler itself."""
+        if number == getattr(signal, "SIGHUP", None) and self._before.get(number) is signal.SIG_IGN:
+            return  # nohup: the job is to outlive the terminal
         self._count += 1
         if self._count == 1:
             if self._held:

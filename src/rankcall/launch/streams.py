@@ -14,7 +14,7 @@ import select
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -179,6 +179,52 @@ class Stream:
         return b"".join(pieces)
 
 
+class FileStream:
+    """A stream that its rank writes to the raw file by itself: torch opens it as a file, and seeks in it.
+
+    Only `--run-path` needs this. A full disk is then the rank's own trouble.
+    """
+
+    writer = -1
+    reader = -1
+    unsaved = 0
+    crowded = False
+
+    def __init__(self, name: StreamName, raw: Path, to_console: bool) -> None:
+        self.name: StreamName = name
+        self.raw = raw
+        self.to_console = to_console
+        self.closed = False
+        self._file = -1
+        self._taken = 0
+
+    @property
+    def has_text(self) -> bool:
+        try:
+            return self.raw.stat().st_size > self._taken
+        except OSError:
+            return False
+
+    def take(self) -> bytes:
+        """The next piece of text, at most CHUNK bytes; empty if there is none now."""
+        try:
+            if self._file < 0:
+                self._file = os.open(self.raw, os.O_RDONLY | os.O_CLOEXEC)
+            data = os.pread(self._file, CHUNK, self._taken)
+        except OSError:
+            return b""
+        self._taken += len(data)
+        return data
+
+    def close_writer(self) -> None: ...
+
+    def release(self) -> None:
+        self.closed = True
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
+
 class Capture:
     """The thread that empties all pipes. `on_text` is called, from that thread, when there is something to take."""
 
@@ -201,11 +247,11 @@ class Capture:
             self._thread.start()
         self._wake()
 
-    def flush(self, streams: list[Stream], patience: float) -> None:
+    def flush(self, streams: Sequence[Stream | FileStream], patience: float) -> None:
         """Wait until what ended processes have printed is taken, at most `patience` seconds."""
         until = time.monotonic() + patience
         while self._thread.is_alive() and time.monotonic() < until:
-            if all(stream.closed or not _readable(stream.reader) for stream in streams):
+            if not any(isinstance(stream, Stream) and _readable(stream) for stream in streams):
                 return
             time.sleep(GATHER)
 
@@ -272,10 +318,12 @@ class Capture:
         return moved
 
 
-def _readable(number: int) -> bool:
+def _readable(stream: Stream) -> bool:
+    if stream.closed:
+        return False
     poller = select.poll()
     try:
-        poller.register(number, select.POLLIN)
+        poller.register(stream.reader, select.POLLIN)
         return bool(poller.poll(0))
     except (OSError, ValueError):
         return False

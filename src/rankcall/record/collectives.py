@@ -563,7 +563,10 @@ def _claims(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[st
         "claimed_rank": _number(rank, os.environ.get("RANK")),
         "world_size": _number(world, os.environ.get("WORLD_SIZE")),
         "master": master,
-        "uses_agent_store": os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and master != method,
+        # tcp:// and env:// alike: under torchrun every rank is a client of the agent's store, wherever it points.
+        "uses_agent_store": os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+        and (not isinstance(method, str) or method.startswith(("env://", "tcp://")))
+        and master != "store",
         "backend": str(_argument(name, "backend", args, kwargs) or ""),
     }
     return claims

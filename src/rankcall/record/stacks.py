@@ -33,6 +33,10 @@ def register(folder: str) -> None:
         path = os.path.join(folder, stack_name(pid, process_start()))
         _file = open(path, "a", encoding="utf-8", opener=_private)  # noqa: SIM115 (kept open for the handler)
         faulthandler.register(stack_signal(), file=_file, all_threads=True, chain=False)
+        if not faulthandler.is_enabled():
+            # A crash in native code leaves its stack too. It goes to our file, so the program's stderr stays as it
+            # is; a program that enables faulthandler itself simply takes it over.
+            faulthandler.enable(file=_file, all_threads=True)
     except (OSError, ValueError, AttributeError, RuntimeError):
         _file = None
 

@@ -5,8 +5,10 @@ How the lines are drawn is `terminal`'s matter.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from rankcall.findings import CollectiveRow, ExitRow, RankRow, RankState, Where
 from rankcall.render import plain
@@ -53,6 +55,7 @@ def roll_call(
 ) -> RollCall:
     """Lay out the roll call. Paths are shown from the folder `base`; `every_rank` lifts all limits."""
     guilty = frozenset(culprits)
+    base = _common_folder(rows) or base
     ordered = sorted(rows, key=lambda row: (row.rank is None, row.rank or 0, row.host, row.pid or 0))
     if every_rank or len(ordered) <= FEW_RANKS:
         return RollCall(tuple(_line([row], guilty, words, base) for row in ordered))
@@ -60,6 +63,13 @@ def roll_call(
     shown = _most_telling(groups, guilty)
     left_out = len(ordered) - sum(len(group) for group in shown)
     return RollCall(tuple(_line(group, guilty, words, base) for group in shown), left_out)
+
+
+def _common_folder(rows: Sequence[RankRow]) -> str:
+    """The folder that all places lie in, "" if there is none: the table has no room to repeat it."""
+    files = {row.where.file for row in rows if row.where is not None and not plain.is_library(row.where.file)}
+    folders = {str(PurePath(file).parent) for file in files}
+    return os.path.commonpath(folders) if folders and all(folder.startswith("/") for folder in folders) else ""
 
 
 def _exact(row: RankRow) -> Hashable:
@@ -165,7 +175,7 @@ def _operation_name(rows: Sequence[RankRow]) -> str:
     collectives = [row.collective for row in rows if row.collective is not None]
     first: CollectiveRow = collectives[0]
     name = plain.line(first.op, 40)
-    if rows[0].phase not in (None, "collective"):
+    if rows[0].phase not in (None, "collective", first.op):
         name = f"{plain.line(rows[0].phase or '', 20)}: {name}"
     numbers = {(one.group, one.seq) for one in collectives}
     return f"{name} #{first.seq}" if len(numbers) == 1 and first.seq is not None else name

@@ -29,8 +29,10 @@ _FRAME = """\
 <style>
 .{unique_id}-matrix {{
   font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace;
-  font-size: {char_height}px; line-height: {line_height}px; font-variant-east-asian: full-width;
+  font-size: {char_height}px; line-height: {line_height}px; white-space: pre;
+  font-variant-east-asian: full-width;
 }}
+.{unique_id}-title {{ font-family: sans-serif; font-size: 18px; }}
 {styles}
 </style>
 <defs>
@@ -39,10 +41,10 @@ _FRAME = """\
 </clipPath>
 {lines}
 </defs>
-<rect fill="#181a1f" x="1" y="1" width="{terminal_width}" height="{terminal_height}" rx="8"/>
+{chrome}
 <g transform="translate({terminal_x}, {terminal_y})" clip-path="url(#{unique_id}-clip-terminal)">
 {backgrounds}
-<g class="{unique_id}-matrix">
+<g class="{unique_id}-matrix" xml:space="preserve">
 {matrix}
 </g>
 </g>
@@ -64,4 +66,4 @@ def to_svg(
         markup=False, emoji=False, highlight=False, _environ={},
     )  # fmt: skip
     draw(console, Page(width, Words(lang), "normal", SourceLines(sources), base), report)
-    return console.export_svg(title="", theme=_THEME, code_format=_FRAME, unique_id="verdict")
+    return console.export_svg(title=f"rankcall {report.verb}", theme=_THEME, code_format=_FRAME, unique_id="verdict")

@@ -50,7 +50,8 @@ def print_report(
 ) -> None:
     """Print to `console_file` (standard output), in colour if that is a terminal and nothing forbids it.
 
-    `sources` maps paths to the texts that ran; without it, lines are read from files that are unchanged.
+    An empty line comes first, since the job's own output stands above it. `sources` maps paths to the texts that
+    ran; without it, lines are read from files that are unchanged.
     """
     file = sys.stdout if console_file is None else console_file
     text = render_report(
@@ -62,7 +63,7 @@ def print_report(
         sources=sources,
         base=current_folder(),
     )
-    write(text, file)
+    write(text if detail == "quiet" else f"\n{text}", file)
 
 
 def print_roll_call(
@@ -73,7 +74,7 @@ def print_roll_call(
     page = Page(screen_width(file), Words(lang), "normal", SourceLines(), current_folder())
     console = console_for(page.width, wants_color(file) if color is None else color)
     draw_roll_call(console, page, report)
-    write(text_of(console).lstrip("\n"), file)
+    write(text_of(console), file)
 
 
 def render_report(
@@ -145,6 +146,8 @@ def _headline(console: Console, page: Page, report: Report) -> None:
         console.print(Text(_without_verdict(words, report), "bold"))
         return
     console.print(_prose(verdict.sentence or verdict.title, "bold red"))
+    if page.detail == "quiet":
+        return
     name = Text(plain.line(verdict.pitfall), "bold")
     name.append(f": {plain.line(verdict.title)}" if verdict.title else "", "not bold")
     console.print(name)
@@ -207,11 +210,11 @@ def _findings(console: Console, page: Page, findings: Sequence[Finding]) -> None
 
 
 def _incidents(console: Console, page: Page, report: Report) -> None:
-    """Verdicts that were taken back, or that a later one replaced."""
-    final = report.verdict.sentence if report.verdict is not None else None
+    """Verdicts that were taken back, or that another one replaced."""
+    final = report.verdict
     items = []
     for incident in report.incidents if page.verbose else report.incidents[-MOST_FINDINGS:]:
-        if incident.withdrawn_at is None and incident.verdict.sentence == final:
+        if incident.withdrawn_at is None and final is not None and _same(incident.verdict, final):
             continue
         text = _prose(incident.verdict.sentence or incident.verdict.title)
         if incident.withdrawn_at is not None:
@@ -219,6 +222,11 @@ def _incidents(console: Console, page: Page, report: Report) -> None:
             text.append(f" ({page.words('incident.withdrawn', duration=after)})", "dim")
         items.append(("-", text))
     _section(console, page.words("incidents"), _marked(items))
+
+
+def _same(one: Verdict, other: Verdict) -> bool:
+    """True for two verdicts on one thing, if in other words: they are said while it is so, and afterwards."""
+    return (one.pitfall, one.culprits) == (other.pitfall, other.culprits)
 
 
 def _evidence(console: Console, page: Page, report: Report) -> None:

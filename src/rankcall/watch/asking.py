@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from rankcall.diagnose.readers.faulthandler_text import threads_from_faulthandler
+from rankcall.diagnose.readers.faulthandler_text import fatal_stack, threads_from_faulthandler
 from rankcall.diagnose.readers.flight_recorder import Dump, dump_from_json
 from rankcall.record.dump import answer_name, fifo_name
 from rankcall.record.stacks import stack_name, stack_signal
@@ -73,6 +73,17 @@ def _stacks_of(path: Path, at: int) -> tuple[tuple[Frame, ...], ...]:
     threads = [frames for _, frames in threads_from_faulthandler(text)]
     # faulthandler lists threads newest first, so the main thread is the last one.
     return tuple(reversed(threads))
+
+
+def stack_of_the_dead(folder: Path, asked: Asked) -> tuple[Frame, ...]:
+    """The stack that a process left when a fatal signal ended it, innermost first; empty if there is none."""
+    path = folder / stack_name(*asked)
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _MOST_STACK_TEXT))
+            return fatal_stack(file.read(_MOST_STACK_TEXT).decode("utf-8", "replace"))
+    except OSError:
+        return ()
 
 
 def ask_dumps(folder: Path, processes: Iterable[Asked], limit: float) -> dict[Asked, Dump]:

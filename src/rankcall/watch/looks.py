@@ -116,6 +116,13 @@ class Look:
         )
 
 
+def may_signal(look: Look) -> bool:
+    """Whether a stack signal is harmless. Not while the rank is in init_process_group or new_group: c10d's store
+    sleeps there in calls that fail when a signal interrupts them, and the record says all there is to say."""
+    main = look.main
+    return main is None or main.wait not in ("init", "new-group")
+
+
 def _rate(before: tuple[float, int] | None, now: float, ticks: int) -> tuple[float | None, tuple[float, int]]:
     """Cores used since the look before; looks closer than a tenth of a second say nothing."""
     if before is None:

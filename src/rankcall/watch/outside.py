@@ -12,7 +12,7 @@ from rankcall.watch import processes
 from rankcall.watch.asking import ask_dumps, ask_stacks
 from rankcall.watch.gathering import Stacks, children_of, process_of, sources_of
 from rankcall.watch.live import LiveRun
-from rankcall.watch.looks import Look
+from rankcall.watch.looks import Look, may_signal
 
 _BETWEEN_LOOKS = 0.6
 _ASK_LIMIT = 0.5
@@ -34,11 +34,12 @@ def snapshot_of(run: LiveRun) -> Snapshot:
         if look.quiet:
             look.quiet = max(look.quiet, time.time() - look.changed_at)
     looks = _ranks(looks)
-    still = [look.asked for look in looks if not look.gone and look.quiet >= 0.5]
+    alive = [look for look in looks if not look.gone and look.quiet >= 0.5]
+    still = [look.asked for look in alive]
     stats = processes.all_stats()
     below = [(child, stats[child].start) for pid, _ in still for child in processes.descendants(pid, stats)[:16]]
     dumps = ask_dumps(folder, still, _ASK_LIMIT)
-    stacks = ask_stacks(folder, still + below, _ASK_LIMIT)
+    stacks = ask_stacks(folder, [look.asked for look in alive if may_signal(look)] + below, _ASK_LIMIT)
     found: list[Process] = []
     for look in looks:
         process = process_of(look, stacks, dumps, {}, ())

@@ -24,7 +24,7 @@ from rankcall.record import start as rank_start
 from rankcall.rundir import RunFolder, local_memory_folder
 from rankcall.snapshot import ExceptionNote, Exit, Process, Snapshot, snapshot_to_json
 from rankcall.watch import processes
-from rankcall.watch.asking import Asked, ask_dumps, ask_stacks
+from rankcall.watch.asking import Asked, ask_dumps, ask_stacks, stack_of_the_dead
 from rankcall.watch.gathering import (
     Stacks,
     children_of,
@@ -36,7 +36,7 @@ from rankcall.watch.gathering import (
 )
 from rankcall.watch.joining import Meeting, Store, merged
 from rankcall.watch.live import write_mark
-from rankcall.watch.looks import Look
+from rankcall.watch.looks import Look, may_signal
 from rankcall.watch.quiet import QuietRule
 
 INTERVAL = 0.25
@@ -45,6 +45,8 @@ STABLE = 0.5  # a record that has not changed for this long, over two looks, sta
 JUDGE_AT = (0.5, 1.0, 1.5, 2.1, 3.0, 5.0, 10.0)
 ASK_LIMIT = 0.3
 STATUS_AFTER = 10.0
+# Said of ranks that are alive and working: a note at the end, or a passing word, never a reason to stop the job.
+SLOW_NOT_STUCK = frozenset({"slow-checkpoint", "slow-preprocessing", "straggler"})
 
 Reason = Literal["stall", "exit", "end", "interrupt", "request"]
 Outcome = Literal["completed", "crashed", "stopped", "hung"]
@@ -189,8 +191,15 @@ class Watcher:
         stats: dict[int, processes.Stat] = {}
         if stacks:
             stats = processes.all_stats()
-            asked = [look.asked for look in alive if look.quiet >= INTERVAL / 2 or reason != "stall"]
+            asked = [
+                look.asked for look in alive if may_signal(look) and (look.quiet >= INTERVAL / 2 or reason != "stall")
+            ]
             found_stacks = ask_stacks(self.records, asked + _children(alive, stats), limit)
+        dead = [look for look, _ in members if look is not None and look.gone]
+        found_stacks = {
+            **found_stacks,
+            **{look.asked: (stack,) for look in dead if (stack := stack_of_the_dead(self.records, look.asked))},
+        }
         found = [self._process(look, started, found_stacks, found_dumps) for look, started in members]
         if stacks:
             found = [self._with_children(process, stats, found_stacks) for process in found]
@@ -372,14 +381,14 @@ class Watcher:
             others = self._meeting.others()
         light = merged(self._snapshot("stall", stacks=False, dumps=True, limit=ASK_LIMIT), others)
         verdict = diagnose(light).verdict
-        if verdict is None:
+        if verdict is None or (verdict.pitfall == "straggler" and not verdict.proven):
             return
         if self._active is not None and not _says_more(verdict, self._active[0], light.stalled):
             self._stop_if_due(light)
             return
         full = merged(self._snapshot("stall", stacks=True, dumps=True, limit=ASK_LIMIT), others)
         report = diagnose(full)
-        if report.verdict is None:
+        if report.verdict is None or (report.verdict.pitfall == "straggler" and not report.verdict.proven):
             return
         self._raise_incident(report, full)
         self._stop_if_due(full)
@@ -400,6 +409,8 @@ class Watcher:
         if self._active is None or self._on_stop is None or self._stop_asked:
             return
         verdict = self._active[0]
+        if verdict.pitfall in SLOW_NOT_STUCK:
+            return
         if verdict.proven or snapshot.stalled:
             self._stop_asked = True
             self._on_stop(self._complete(diagnose(self._active[1])))
@@ -580,6 +591,8 @@ def _joined(before: Process | None, after: Process) -> Process:
     """A process as it was at the moment of trouble, with how it ended."""
     if before is None:
         return after
+    if after.threads and after.threads[0].stack and before.state in ("gone", "zombie"):
+        return after  # it was dead already, and has left the stack of its crash
     return msgspec.structs.replace(
         after,
         state=before.state,

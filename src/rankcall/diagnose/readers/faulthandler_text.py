@@ -31,6 +31,18 @@ def threads_from_faulthandler(text: str) -> list[tuple[int, tuple[Frame, ...]]]:
     return [(thread, tuple(frames)) for thread, frames in threads]
 
 
+def fatal_stack(text: str) -> tuple[Frame, ...]:
+    """The stack of the thread that crashed, innermost first, from the last "Fatal Python error" in the text; empty
+    if there is none."""
+    at = text.rfind("Fatal Python error:")
+    if at < 0:
+        return ()
+    part = text[at:]
+    current = part.find("Current thread 0x")
+    threads = threads_from_faulthandler(part[current:]) if current >= 0 else []
+    return threads[0][1] if threads else ()
+
+
 def _plain(text: str) -> str:
     """faulthandler writes what is not ASCII as \\xNN, \\uNNNN, \\UNNNNNNNN."""
 
