@@ -85,8 +85,9 @@ class Wait(msgspec.Struct, frozen=True):
 
 class Thread(msgspec.Struct, frozen=True):
     """What one thread of a rank is doing. `stable_for` is how long its record has not changed, over at least two
-    looks; `stack` is innermost first and empty when it could not be had. `busy` is the share of one core it used
-    over the last look (None: unknown)."""
+    looks; `stack` is innermost first and empty when it could not be had. `busy` is the share of one core that it
+    used or waited for over the last look (None: unknown): on a crowded machine a busy loop gets little, but wants
+    all of one."""
 
     tid: int
     name: str = ""

@@ -127,7 +127,7 @@ def last_words(text: str) -> str:
             error, own = "abort: " + line.strip()[8:], ""
     if not error:
         return ""
-    short = re.sub(r"\[/?[^\s\]]*/gloo/([^\]]*)\]", r"[\1]", error)
+    short = re.sub(r"[^\s\[]*/gloo/", "", error).partition(". This is typically")[0]
     return f"`{short[:120].replace('|', '/').strip()}`{own}"
 
 
@@ -169,8 +169,8 @@ def _cpu(process: psutil.Process) -> float:
 
 def _busy_word(process: psutil.Process) -> str:
     before = _cpu(process)
-    time.sleep(0.3)
-    return "spins " if _cpu(process) - before > 0.08 else ""
+    time.sleep(0.8)
+    return "spins " if _cpu(process) - before > 0.1 else ""
 
 
 def end_tree(process: psutil.Popen) -> None:

@@ -1,7 +1,7 @@
 """`rankcall run` with a watcher that writes down what it is told. Run as a process by the tests.
 
-FAKE_WATCHER_CALLS names the file; FAKE_WATCHER_STOP=SECONDS (or FAKE_WATCHER_STOP_COMMAND) has it ask for a stop, FAKE_WATCHER_FAULT=1 has each of
-its methods raise.
+FAKE_WATCHER_CALLS names the file. FAKE_WATCHER_STOP=SECONDS has it ask for a stop (FAKE_WATCHER_STOP_COMMAND in
+the `--` form), FAKE_WATCHER_FAULT=1 has each of its methods raise.
 """
 
 from __future__ import annotations

@@ -59,7 +59,8 @@ def test_evidence_is_taken_before_the_survivors_are_ended(launching: Launching) 
     collect = next(call for call in calls if call["call"] == "collect")
     assert collect["reason"] == "exit" and collect["living"] == [0, 2]
     ends = [call for call in calls if call["call"] == "process_exited"]
-    assert [(call["rank"], call["code"], call["signal"], call["killed"]) for call in ends][0] == (1, 7, None, False)
+    first = ends[0]
+    assert (first["rank"], first["code"], first["signal"], first["killed"]) == (1, 7, None, False)
     assert sorted((call["rank"], call["signal"], call["killed"]) for call in ends[1:]) == [
         (0, int(signal.SIGTERM), True),
         (2, int(signal.SIGTERM), True),

@@ -15,7 +15,9 @@ def fake(launching: Launching) -> None:
     launching.fake = True
 
 
-@pytest.mark.parametrize(("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -9 $$", 137)])
+@pytest.mark.parametrize(
+    ("script", "code"), [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -9 $$", 137)]
+)
 def test_the_commands_own_exit_code_is_passed_on(launching: Launching, script: str, code: int) -> None:
     done = launching.run("--", "bash", "-c", script)
     assert done.code == code

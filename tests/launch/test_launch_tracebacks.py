@@ -107,6 +107,15 @@ def test_a_chained_traceback_is_one_traceback() -> None:
     )
 
 
+def test_a_traceback_that_was_cut_off_by_the_end_of_its_rank_is_known_by_its_beginning() -> None:
+    common = shown()
+    first, second = StderrFilter(0, common), StderrFilter(1, common)
+    first.feed(ERROR % (5, b"bad"), 0.0)
+    first.ended(True, 1.0)
+    out = second.feed(b"Traceback (most recent call last):\n", 0.0) + second.ended(True, 1.0)
+    assert out == b"rank 1: same error as rank 0 (full text in logs/rank1.stderr)\n"
+
+
 def test_lines_after_a_repeated_traceback_are_kept() -> None:
     common = shown()
     first, second = StderrFilter(0, common), StderrFilter(1, common)

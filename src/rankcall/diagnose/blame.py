@@ -15,7 +15,7 @@ def judge(case: Case) -> Draft | None:
     """A verdict for this parting, or None when no rule fits."""
     if len(case.parties) < 2:
         return None
-    for rule in (_evaluation, _branches, _rank_guard, _backward, _goes_on, _collectives, _nobody_came):
+    for rule in (_evaluation, _branches, _rank_guard, skipped, _goes_on, _collectives, _nobody_came):
         draft = rule(case)
         if draft is not None:
             return draft
@@ -40,7 +40,7 @@ def _rank_guard(case: Case) -> Draft | None:
     return lone.collective(case, *found) if found is not None else None
 
 
-def _backward(case: Case) -> Draft | None:
+def skipped(case: Case) -> Draft | None:
     """Some ranks went from a forward into its backward, others elsewhere."""
     reference = next((party for party in case.parties if party.token[0] == "backward"), None)
     if reference is None or case.parting.first_index != case.parting.index:

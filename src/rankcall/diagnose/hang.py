@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from rankcall.diagnose import blame, mismatch, p2p, parting, roots, words
 from rankcall.diagnose.case import Case
-from rankcall.diagnose.drafts import Draft
+from rankcall.diagnose.drafts import TIE, Draft
 from rankcall.diagnose.graph import Graph
 from rankcall.diagnose.kinds import algorithm
 from rankcall.diagnose.mismatch import Difference
@@ -43,7 +43,11 @@ def _nobody_waits(roll: Roll) -> Draft | None:
     """No rank waits for another: those that stand still by themselves are all that can be named."""
     if not roll.snapshot.stalled:
         return None
-    still = [r for r, s in roll.standings.items() if s.present and not roots.moves(roll, r) and not roots.works(s)]
+    still = [
+        rank
+        for rank, s in roll.standings.items()
+        if s.present and s.process.recorded and not roots.moves(roll, rank) and not roots.works(s)
+    ]
     return roots.judge(roll, still, ()) if still else None
 
 
@@ -148,6 +152,8 @@ def _symmetric(roll: Roll, graph: Graph) -> Draft | None:
         draft = blame.judge(Case(roll, graph, found))
         if draft is not None:
             return draft
+    if (draft := _new_group(roll, graph)) is not None:
+        return draft
     if graph.cycles and (draft := _inversion(roll, graph)) is not None:
         return draft
     if differences:
@@ -172,6 +178,38 @@ def _before(found: Parting, rank: int, time: float) -> bool:
         return False
     event = lane.event(found.first_index)
     return event is None or time < event.time
+
+
+def _new_group(roll: Roll, graph: Graph) -> Draft | None:
+    """Some ranks make a group; the others are elsewhere, or make another one."""
+    inside = [rank for rank in graph.waiting if (w := roll.standings[rank].wait) is not None and w.kind == "new-group"]
+    if not inside:
+        return None
+    sites: dict[str, list[int]] = {}
+    for rank in graph.waiting:
+        wait = roll.standings[rank].wait
+        assert wait is not None
+        sites.setdefault(f"{words.operation(wait)}{words.at(wait.site)}", []).append(rank)
+    if len(sites) < 2:
+        return None
+    parts = sorted(sites.items(), key=lambda part: len(part[1]))
+    tie = len(parts[0][1]) == len(parts[-1][1])
+    culprits = tuple(sorted(rank for _, ranks in parts for rank in ranks)) if tie else tuple(parts[0][1])
+    said = [f"{words.ranks_text(ranks)} {words.verb(ranks, 'is', 'are')} in {name}" for name, ranks in parts[:4]]
+    wait = roll.standings[inside[0]].wait
+    return Draft(
+        pitfall="group-created-out-of-order",
+        culprits=culprits,
+        confidence=TIE if tie else 0.85,
+        proven=True,
+        sentence=f"not all ranks make the same group: {', '.join(said)}",
+        why="new_group is a call of all ranks, members or not, in the same order everywhere.",
+        where=wait.site if wait is not None else None,
+        waiting=tuple(rank for rank in graph.waiting if rank not in culprits),
+        rivals=(Rival("lone-collective", 0.3, "Does new_group stand under a condition on the rank?"),),
+        evidence=tuple(Evidence("record", text, ranks[0], roll.host(ranks[0])) for text, ranks in parts[:8]),
+        involved=graph.waiting,
+    )
 
 
 def _inversion(roll: Roll, graph: Graph) -> Draft | None:

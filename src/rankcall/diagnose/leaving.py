@@ -8,8 +8,8 @@ from rankcall.diagnose import words
 from rankcall.diagnose.case import Case, Party
 from rankcall.diagnose.drafts import Draft
 from rankcall.diagnose.frames import code_of
-from rankcall.diagnose.rings import excess_batches, loader_end_after_work, training_site
-from rankcall.diagnose.skips import batch_skipped, before_work
+from rankcall.diagnose.rings import excess_batches, forward_excess, loader_end_after_work, training_site
+from rankcall.diagnose.skips import backward_missing, batch_skipped, before_work
 from rankcall.diagnose.source import Jump, Loop
 from rankcall.findings import Rival
 from rankcall.snapshot import Frame
@@ -21,6 +21,8 @@ def judge(case: Case, party: Party, reference: Party) -> Draft:
     if called_exit is not None:
         return _left_program(case, party, called_exit)
     work = _work_site(case, party, reference)
+    if _skips_backwards(case, party):
+        return backward_missing(case, party)
     if _skips_batches(case, party):
         return batch_skipped(case, party, work)
     loops = _loops(case, work, party)
@@ -67,6 +69,13 @@ def _inner_of_one_step(case: Case, loop: Loop, work: Frame | None) -> bool:
 
 def _loop_frame(loop: Loop | None) -> Frame | None:
     return Frame(loop.file, loop.line) if loop is not None else None
+
+
+def _skips_backwards(case: Case, party: Party) -> bool:
+    """More forwards than backwards, unlike the ranks that went on: it parted before the rings begin."""
+    rest = case.rest(party.ranks)
+    usual = max((forward_excess(case.roll.standings[rank]) for rank in rest), default=0)
+    return bool(rest) and all(forward_excess(case.roll.standings[rank]) > usual for rank in party.ranks)
 
 
 def _skips_batches(case: Case, party: Party) -> bool:

@@ -49,22 +49,23 @@ def frame_in(line: str) -> Frame | None:
 
 
 def fatal_stack(lines: Sequence[str]) -> tuple[Frame, ...]:
-    """The stack, innermost first, that faulthandler printed when the process died."""
-    frames: list[Frame] = []
-    inside = False
+    """The stack, innermost first, that faulthandler printed when the process died: its current thread's."""
+    stacks: list[tuple[bool, list[Frame]]] = []
+    inside = fatal = False
     for line in _clean(lines):
         if _FATAL.match(line):
-            frames, inside = [], False
-        elif "most recent call first" in line:
-            # faulthandler prints every thread; "Current thread" is the one that died.
-            inside = line.startswith("Current thread") or not frames
+            stacks, inside, fatal = [], False, True
+        elif fatal and "most recent call first" in line:
+            stacks.append((line.startswith("Current thread"), []))
+            inside = True
         elif inside:
             frame = frame_in(line)
             if frame is None:
                 inside = False
             else:
-                frames.append(frame)
-    return tuple(frames)
+                stacks[-1][1].append(frame)
+    stacks.sort(key=lambda stack: not stack[0])
+    return tuple(stacks[0][1]) if stacks else ()
 
 
 def worker_frames(message: str) -> tuple[Frame, ...]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from itertools import pairwise
 from statistics import median
 
-from rankcall.diagnose import mismatch, words
+from rankcall.diagnose import blame, mismatch, parting, words
+from rankcall.diagnose.case import Case
 from rankcall.diagnose.drafts import Draft
+from rankcall.diagnose.graph import Graph
+from rankcall.diagnose.rings import forward_excess
 from rankcall.diagnose.roll import Roll, Standing
 from rankcall.findings import Evidence, Severity
 from rankcall.snapshot import Event
@@ -25,6 +29,9 @@ def notes(roll: Roll) -> list[tuple[Draft, Severity]]:
     slow_save = _slow_save(roll)
     if slow_save is not None:
         found.append((slow_save, "note"))
+    skipped = _silent_skip(roll)
+    if skipped is not None:
+        found.append((skipped, "note"))
     slow = _straggler(roll)
     if slow is not None:
         found.append((slow, "note"))
@@ -40,6 +47,25 @@ def silent_mismatches(roll: Roll, verdict: Draft | None) -> list[tuple[Draft, Se
         if difference.aspect in ("reduction", "root", "dtype") or ended:
             return [(mismatch.judge(roll, difference), "warning")]
     return []
+
+
+def _silent_skip(roll: Roll) -> Draft | None:
+    """A backward that one rank left out and that no error came of: later steps mixed different batches."""
+    excess = {rank: forward_excess(standing) for rank, standing in roll.standings.items()}
+    if len(set(excess.values())) < 2 or not roll.members:
+        return None
+    found = parting.find(roll, max(roll.members, key=lambda key: len(roll.members[key])))
+    draft = blame.skipped(Case(roll, Graph({}, (), (), ()), found)) if found is not None else None
+    if draft is None or draft.pitfall != "data-dependent-skip":
+        return None
+    rank = draft.culprits[0]
+    counters = roll.standings[rank].process.counters
+    return dataclasses.replace(
+        draft,
+        sentence=f"{roll.place_name(rank)} has {counters.forwards} forwards but {counters.backwards} backwards, unlike "
+        f"the others: a backward was skipped{words.at(draft.where)}. No error came of it, but every step since mixed "
+        "batches of different steps",
+    )
 
 
 def _straggler(roll: Roll) -> Draft | None:

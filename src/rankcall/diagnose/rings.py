@@ -22,8 +22,18 @@ def excess_batches(standing: Standing) -> int:
 
 
 def forward_excess(standing: Standing) -> int:
-    """Forwards with gradients that no backward followed."""
-    return standing.process.counters.forwards - standing.process.counters.backwards
+    """Forwards with gradients that no backward followed, the one in hand left out."""
+    counters = standing.process.counters
+    if not counters.forwards:
+        return 0  # no wrapped model: only the backwards are seen
+    last = next((e.kind for e in reversed(standing.process.ring) if e.kind in ("forward", "backward", "step")), "")
+    return counters.forwards - counters.backwards - (last == "forward" and standing.present)
+
+
+def backward_site(standing: Standing) -> Frame | None:
+    """The user's line of the last backward."""
+    events = (event for event in reversed(standing.process.ring) if event.kind == "backward")
+    return next((event.site for event in events if event.site is not None), None)
 
 
 def skipped_batches(standing: Standing) -> list[Event]:

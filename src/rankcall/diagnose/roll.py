@@ -14,6 +14,8 @@ from rankcall.snapshot import Event, ExceptionNote, Frame, Process, Snapshot, Th
 
 SETTLED_S = 0.4  # two looks half a second apart, less the looks' own length
 
+LINGERING_S = 0.5  # between a process's last word and its end; more means that it did not end by itself
+
 # exception: its own error; exit: it called exit with a code that is no success; left: code 0; killed: by the
 # launcher's clean-up or on request, which says nothing; echo: another rank's failure reached it.
 Ending = Literal["exception", "exit", "left", "signal", "abort", "echo", "killed", "unknown"]
@@ -134,14 +136,14 @@ def acting_thread(process: Process) -> Thread:
     return main or busiest or _NO_THREAD
 
 
-def _ending(process: Process) -> tuple[Ending | None, ExceptionNote | None]:
+def _ending(process: Process, snapshot: Snapshot) -> tuple[Ending | None, ExceptionNote | None]:
     """How a process ended, judged from its own note first and from outside second."""
     end, note = process.exit, process.exit_note
     gone = end is not None or process.state in ("gone", "zombie")
     if not gone and note is None:
         return None, None
     if end is not None and end.killed_by_launcher and (note is None or note.kind != "exception"):
-        return "killed", None
+        return ("left" if _was_leaving(process, snapshot) else "killed"), None
     if note is not None and note.kind == "exception" and note.exception is not None:
         nature = echoes.nature(note.exception)
         if nature == "own":
@@ -150,6 +152,16 @@ def _ending(process: Process) -> tuple[Ending | None, ExceptionNote | None]:
     if end is not None and end.signal is not None:
         return ("abort" if end.signal == 6 and echoes.aborted_by_library(process) else "signal"), None
     return _ending_by_code(process)
+
+
+def _was_leaving(process: Process, snapshot: Snapshot) -> bool:
+    """True when it had said goodbye before the launcher's signal came; a handler of that signal may say it too."""
+    note, end = process.exit_note, process.exit
+    if note is None or note.code not in (None, 0):
+        return False
+    if snapshot.reason != "end":
+        return note.time - process.clock_offset < snapshot.taken_at
+    return end is not None and end.time is not None and end.time - note.time > LINGERING_S
 
 
 def _ending_by_code(process: Process) -> tuple[Ending | None, ExceptionNote | None]:
@@ -174,9 +186,9 @@ def _ended_at(process: Process, exception: ExceptionNote | None) -> float | None
     return None if found is None else found - process.clock_offset
 
 
-def standing_of(process: Process, rank: int) -> Standing:
+def standing_of(process: Process, rank: int, snapshot: Snapshot) -> Standing:
     """A rank's standing before its wait is known (waits.py adds that)."""
-    ending, exception = _ending(process)
+    ending, exception = _ending(process, snapshot)
     return Standing(
         rank=rank,
         process=process,
@@ -206,7 +218,7 @@ def call_roll(snapshot: Snapshot) -> Roll:
     standings = {}
     for rank, processes in sorted(by_rank.items()):
         latest = max(processes, key=lambda p: (p.exit is None, p.initialized != "no", p.start_time))
-        standings[rank] = standing_of(latest, rank)
+        standings[rank] = standing_of(latest, rank, snapshot)
     world_size = snapshot.world_size or max((process.world_size or 0 for process in snapshot.processes), default=0)
     return Roll(
         snapshot=snapshot,

@@ -8,7 +8,7 @@ from rankcall.diagnose import words
 from rankcall.diagnose.case import Case, Party, left
 from rankcall.diagnose.drafts import Draft
 from rankcall.diagnose.frames import code_of
-from rankcall.diagnose.rings import skipped_backwards, skipped_batches
+from rankcall.diagnose.rings import backward_site, skipped_backwards, skipped_batches, training_site
 from rankcall.findings import Rival
 from rankcall.snapshot import Event, Frame
 
@@ -17,28 +17,43 @@ Candidate = tuple[Frame, str]
 
 def backward_skipped(case: Case, party: Party, reference: Party) -> Draft:
     """`party` came from a forward and did not go into the backward that `reference` is in."""
-    ranks = party.ranks
     forward = case.phase_before(party)
-    found = between(case, forward.site if forward is not None else None, reference.site, ranks)
+    since = case.step_at(party.ranks)
+    why = (
+        f"After the same forward{words.at(forward.site if forward else None)} the others went into backward"
+        f"{words.at(reference.site)}, {case.who(party.ranks)} did not"
+    )
+    return _backward_draft(case, party, forward.site if forward else None, reference.site, since, why)
+
+
+def backward_missing(case: Case, party: Party) -> Draft:
+    """`party` has made fewer backwards than forwards, unlike the others: its ring no longer shows where."""
+    standing = case.roll.standings[party.ranks[0]]
+    backward = next((site for rank in case.rest(party.ranks) if (site := backward_site(case.roll.standings[rank]))),
+                    None)  # fmt: skip
+    skipped = skipped_backwards(standing)
+    since = skipped[0].step if skipped else None
+    why = f"Its counters show a forward without its backward, the others' do not: {case.who(party.ranks)} skipped one"
+    return _backward_draft(case, party, training_site(standing), backward or backward_site(standing), since, why)
+
+
+def _backward_draft(
+    case: Case, party: Party, forward: Frame | None, backward: Frame | None, since: int | None, why: str
+) -> Draft:
+    ranks = party.ranks
+    found = between(case, forward, backward, ranks)
     place = found[0][0] if found else party.site
     how = f": {found[0][1]}" if found else ""
-    counts = _counts(case, ranks)
-    since = case.step_at(ranks)
     since_text = f" since step {since}" if since is not None else ""
     rest = case.rest(ranks)
-    sentence = (
-        f"{case.who(ranks)} {counts}{since_text}: {words.verb(ranks, 'it', 'they')} skipped one{words.at(place)}, "
-        f"and now {case.now(ranks)}, where {words.ranks_text(rest)} {case.now(rest)}"
-    )
     return Draft(
         pitfall="data-dependent-skip",
         culprits=ranks,
         confidence=0.92 if len(found) == 1 else 0.85 if found else 0.75,
         proven=True,
-        sentence=sentence,
-        why=f"After the same forward{words.at(forward.site if forward else None)} the others went into backward"
-        f"{words.at(reference.site)}, {case.who(ranks)} did not{how}. From there on every backward met the wrong "
-        "partner.",
+        sentence=f"{case.who(ranks)} {_counts(case, ranks)}{since_text}: {words.verb(ranks, 'it', 'they')} skipped one"
+        f"{words.at(place)}, and now {case.now(ranks)}, where {words.ranks_text(rest)} {case.now(rest)}",
+        why=f"{why}{how}. From there on every backward met the wrong partner.",
         where=place,
         waiting=rest,
         fix=_fixes(case, place),
@@ -174,8 +189,3 @@ def _short(
         evidence=case.evidence(ranks),
         involved=(*ranks, *rest),
     )
-
-
-def has_skipped_backwards(case: Case, ranks: Sequence[int]) -> bool:
-    """True when a rank's own ring shows a forward without its backward."""
-    return any(skipped_backwards(case.roll.standings[rank]) for rank in ranks)

@@ -201,10 +201,6 @@ class Program:
             self._spots[key] = _spot(self._file(frame.file), frame.line)
         return self._spots[key]
 
-    def known(self, frame: Frame | None) -> bool:
-        """True when the file of this line was kept and can be parsed."""
-        return frame is not None and self._file(frame.file).tree is not None
-
     def jumps(self, file: str, first: int, last: int) -> tuple[Jump, ...]:
         """The ways out of the straight line between two lines of a file, both included."""
         parsed = self._file(file)

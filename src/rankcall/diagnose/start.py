@@ -84,30 +84,36 @@ def _init_site(roll: Roll, standing: Standing) -> Frame | None:
 
 
 def _duplicates(roll: Roll) -> Draft | None:
-    for rank, processes in roll.claims.items():
-        claimed = [p for p in processes if p.claimed_rank == rank and p.initialized != "no"]
-        together = [p for p in claimed if p.exit is None or (p.exit_note is not None or p.exit.code != 0)]
-        if len(claimed) < 2 or len(together) < 2:
-            continue
-        standing = roll.standings[rank]
-        site = _init_site(roll, standing)
-        pids = words.sentence_list([f"process {p.pid} on {p.host}" for p in claimed[:4]])
-        given = sorted({p.launcher_rank for p in claimed if p.launcher_rank is not None})
-        script = f" The launcher had given them {words.ranks_text(given)}: the script overrides it." if given else ""
-        return Draft(
-            pitfall="duplicate-rank", culprits=(rank,), confidence=0.95, proven=True,
-            sentence=f"{len(claimed)} processes claim rank {rank}: {pids}; init_process_group can never complete",
-            why=f"Every process needs a rank of its own.{script}",
-            where=site,
-            hosts=tuple(dict.fromkeys(p.host for p in claimed)),
-            waiting=tuple(other for other in roll.standings if other != rank),
-            fix=("Take the rank from the launcher: do not set RANK, and pass no rank= to init_process_group.",),
-            evidence=tuple(
-                Evidence("record", f"process {p.pid} claims rank {rank}, launched as {p.launcher_rank}", rank, p.host)
-                for p in claimed[:8]
-            ),
-        )  # fmt: skip
-    return None
+    doubled = {rank: claimed for rank, processes in roll.claims.items() if (claimed := _together(rank, processes))}
+    if not doubled:
+        return None
+    ranks = tuple(sorted(doubled))
+    first, claimed = ranks[0], doubled[ranks[0]]
+    pids = words.sentence_list([f"process {p.pid} on {p.host}" for p in claimed[:4]])
+    given = sorted({p.launcher_rank for p in claimed if p.launcher_rank is not None})
+    script = f" The launcher had given them {words.ranks_text(given)}: the script overrides it." if given else ""
+    more = f" (and so for {words.ranks_text(ranks[1:])})" if len(ranks) > 1 else ""
+    return Draft(
+        pitfall="duplicate-rank", culprits=ranks, confidence=0.95, proven=True,
+        sentence=f"{len(claimed)} processes claim rank {first}: {pids}{more}; init_process_group can never complete",
+        why=f"Every process needs a rank of its own.{script}",
+        where=_init_site(roll, roll.standings[first]),
+        hosts=tuple(dict.fromkeys(p.host for p in claimed)),
+        waiting=tuple(other for other in roll.standings if other not in doubled),
+        fix=("Take the rank from the launcher: do not set RANK, and pass no rank= to init_process_group.",),
+        evidence=tuple(
+            Evidence("record", f"process {p.pid} claims rank {rank}, launched as {p.launcher_rank}", rank, p.host)
+            for rank, processes in list(doubled.items())[:4]
+            for p in processes[:4]
+        ),
+    )  # fmt: skip
+
+
+def _together(rank: int, processes: Sequence[Process]) -> list[Process]:
+    """The processes that claimed this rank at one time, if they are more than one."""
+    claimed = [p for p in processes if p.claimed_rank == rank and p.initialized != "no"]
+    failed = [p for p in claimed if p.exit is None or p.exit_note is not None or p.exit.code != 0]
+    return claimed if len(failed) > 1 else []
 
 
 def _claims(roll: Roll) -> dict[int, int]:

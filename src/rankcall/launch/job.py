@@ -6,7 +6,9 @@ Once ranks run, nothing in here may end them by mistake: every call of the watch
 
 from __future__ import annotations
 
+import errno
 import os
+import resource
 import signal
 import socket
 import sys
@@ -44,6 +46,9 @@ OUTPUT_PATIENCE = 1.0
 # What a failed rank left running in its session gets so long to end (seconds).
 LEFTOVER_PATIENCE = 2.0
 
+# A rank's pipes and files, with those that torch opens for it, and what everything else needs at most.
+DESCRIPTORS_OF_A_RANK = 12
+SPARE_DESCRIPTORS = 48
 # How much of an error's text is printed where there is no verdict.
 MOST_OF_AN_ERROR = 400
 
@@ -80,6 +85,7 @@ class Job:
         self._ranks: dict[int, StartedRank] = {}  # by pid, of the present attempt
         self._streams: list[Stream | FileStream] = []
         self._stderr_files: dict[int, Path] = {}
+        self._logs_fit = True
         self._closing = False
         self._collected = False
         self._interrupted_by: int | None = None
@@ -139,6 +145,7 @@ class Job:
         self._stderr_files.clear()
         self._closing = self._collected = False
         self.shown.ranks = ranks
+        self._logs_fit = _free_descriptors() >= ranks * DESCRIPTORS_OF_A_RANK + SPARE_DESCRIPTORS
         self.shown.failing = False
         self.shown.tracebacks.clear()
         self.shown.lines.clear()
@@ -160,6 +167,8 @@ class Job:
         write to files. Raises OSError when there are no more file descriptors; then the rank should print as it would
         without us.
         """
+        if not self._logs_fit:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         logs = self.folder.attempt(attempt) / "logs"
         stem = f"{self._host}-{name or f'rank{rank}'}"
         streams: dict[StreamName, Stream | FileStream] = {}
@@ -243,7 +252,8 @@ class Job:
                     self.voice.line(f"{signal_name(number)}: this is who was where.")
                     self.voice.interrupted(report)
             if self.ranks_ran:
-                self.voice.line("ending the ranks; a second Ctrl-C ends them at once.")
+                again = "; a second Ctrl-C ends them at once" if number == signal.SIGINT else ""
+                self.voice.line(f"ending the ranks{again}.")
 
     def end_leftovers(self) -> None:
         """End what failed ranks left running in their sessions."""
@@ -276,14 +286,13 @@ class Job:
         if report is None:
             report = Unwatched(self.folder, self.argv).finish(outcome, exit_code)
         self.console.stop()
-        self.voice.at_end(report)
+        stopped = outcome == "hung" and exit_code == STOPPED_BY_RANKCALL
+        self.voice.at_end(report, f"stopped the job, as --on-hang stop asks (exit code {exit_code})" if stopped else "")
         self._closing_lines(launched, report)
 
     def _closing_lines(self, launched: Launched, report: Report) -> None:
         if launched.error is not None and report.verdict is None:
             self.voice.line(f"torch's launcher failed: {_described(launched.error)}")
-        if launched.outcome == "hung" and launched.exit_code == STOPPED_BY_RANKCALL:
-            self.voice.line(f"stopped the job (exit code {STOPPED_BY_RANKCALL}), as --on-hang stop asks.")
         say = self.voice.line if launched.outcome == "completed" else self.voice.detail
         for note in self.notes:
             say(note)
@@ -376,6 +385,17 @@ def _torch_version() -> str | None:
         return metadata.version("torch")
     except metadata.PackageNotFoundError:
         return None
+
+
+def _free_descriptors() -> int:
+    """How many more files this process may open."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return 1 << 20
+    try:
+        return limit - len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return limit - SPARE_DESCRIPTORS
 
 
 def _here() -> str:

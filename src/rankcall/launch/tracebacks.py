@@ -80,26 +80,28 @@ class Block:
         self.last = now
         # `[rank0]: ` is put there by torch's own sys.excepthook, so nobody handles this exception.
         self.uncaught = bool(_RANK_PREFIX.match(line))
-        self._told = False  # the exception line was read; what follows is a chained one or no part of it
+        self.told = False  # the exception's own line was read; what follows is a chained one or no part of it
 
     def takes(self, line: bytes) -> bool:
         """Add the line if it belongs to the traceback, else answer False."""
         belongs = bool(_RANK_PREFIX.match(line)) if self.uncaught else self._belongs(line)
         if belongs:
+            if self.uncaught and not _RANK_PREFIX.sub(b"", line).startswith((b" ", b"Traceback")):
+                self.told = True
             self.lines.append(line)
             self.size += len(line)
         return belongs
 
     def _belongs(self, line: bytes) -> bool:
         text = line.rstrip()
-        if not self._told:
+        if not self.told:
             if text and not text.startswith((b" ", b"Traceback")):
-                self._told = True
+                self.told = True
             return True
         if not text or text.startswith((b"  ", b"    ")) or text.startswith(_CHAINED):
             return True
         if _START.match(line) and any(before.startswith(_CHAINED) for before in self.lines[-3:]):
-            self._told = False
+            self.told = False
             return True
         return False
 
@@ -246,6 +248,9 @@ class StderrFilter:
         if block.is_echo():
             return self._summary(block.message(), "another rank left first; ")
         key = block.key()
+        if self._failed and not block.told:
+            # It was ended while it printed: its beginning is enough to know the error by.
+            key = next((known for known in shown.tracebacks if known.startswith(key)), key)
         first = shown.tracebacks.get(key) if peek else shown.first_rank(shown.tracebacks, key, self._rank)
         if first is None or first == self._rank:
             return None

@@ -7,9 +7,16 @@ import threading
 from pathlib import Path
 from typing import Literal
 
-from rankcall.findings import Report, report_to_json
+from rankcall.findings import Report, Verdict, report_to_json
 from rankcall.launch.console import Console
 from rankcall.launch.options import Options
+
+_ENDS = {
+    "completed": "the job completed",
+    "crashed": "the job failed",
+    "hung": "the job has ended",
+    "stopped": "the job was stopped",
+}
 
 
 class Voice:
@@ -19,7 +26,7 @@ class Voice:
         self._options = options
         self._console = console
         self._lock = threading.RLock()
-        self._said: str | None = None  # the sentence of the last verdict shown
+        self._said: Verdict | None = None  # the last verdict shown
         self._interrupted = False  # who was where has been shown, and nothing more is to be said
 
     def line(self, text: str) -> None:
@@ -52,8 +59,8 @@ class Voice:
         elif not self._options.quiet:
             self._roll_call(report)
 
-    def at_end(self, report: Report) -> None:
-        """The last word. Nothing after a healthy job, unless asked for."""
+    def at_end(self, report: Report, closing: str = "") -> None:
+        """The last word. Nothing after a healthy job, unless asked for. `closing`: what rankcall did to the job."""
         options = self._options
         if options.output is not None:
             self._write_output(report, options.output)
@@ -64,22 +71,32 @@ class Voice:
                 self._report(report)
             else:
                 self._remarks(report)
-        elif not self._interrupted and not self._already(report):
+        elif self._interrupted:
+            self.detail(f"the report is in {_run_dir(report)}")
+        elif self._already(report):
+            self.line(f"{closing or _ENDS[report.outcome or 'crashed']}; the verdict above stands.")
+        else:
             self._report(report)
+            if closing:
+                self.line(f"{closing}.")
 
     def _remarks(self, report: Report) -> None:
         loud = [finding for finding in report.findings if finding.severity != "note"]
         if loud:
-            where = f" ({report.job.run_dir})" if report.job is not None and report.job.run_dir else ""
             more = f" and {len(loud) - 1} more" if len(loud) > 1 else ""
-            self.line(f"the job completed; {loud[0].severity}: {_one_line(loud[0].message)}{more}{where}")
+            message = _one_line(loud[0].message)
+            self.line(f"the job completed; {loud[0].severity}: {message}{more} ({_run_dir(report)})")
 
     def _already(self, report: Report) -> bool:
-        return self._said is not None and report.verdict is not None and self._said[0] == report.verdict.sentence
+        """The same verdict has been shown; its sentence may have changed from "waits" to "waited"."""
+        new, old = report.verdict, self._said
+        if new is None or old is None:
+            return False
+        return (new.pitfall, new.culprits, new.where) == (old.pitfall, old.culprits, old.where)
 
     def _report(self, report: Report) -> None:
         if report.verdict is not None:
-            self._said = report.verdict.sentence
+            self._said = report.verdict
         detail: Literal["quiet", "normal", "verbose"]
         detail = "quiet" if self._options.quiet else "verbose" if self._options.verbose else "normal"
         try:
@@ -128,6 +145,10 @@ class Voice:
                 sys.stderr.flush()
         except (OSError, ValueError):
             return
+
+
+def _run_dir(report: Report) -> str:
+    return (report.job.run_dir if report.job is not None else None) or "the run folder"
 
 
 def _one_line(text: str) -> str:

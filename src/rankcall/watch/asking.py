@@ -4,7 +4,11 @@ and the answers read until a time limit, so that the slowest costs the limit onc
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,6 +17,7 @@ import msgspec
 
 from rankcall.diagnose.readers.faulthandler_text import fatal_stack, threads_from_faulthandler
 from rankcall.diagnose.readers.flight_recorder import Dump, dump_from_json
+from rankcall.diagnose.readers.py_spy import threads_from_py_spy
 from rankcall.record.dump import answer_name, fifo_name
 from rankcall.record.stacks import stack_name, stack_signal
 from rankcall.snapshot import Frame
@@ -21,6 +26,7 @@ from rankcall.watch.processes import handles_stack_signal, read_stat
 _PAUSE = 0.005
 _MOST_STACK_TEXT = 1 << 20
 _MOST_DUMP = 64 << 20
+_MOST_PY_SPY = 16  # processes of one machine: each is a program of its own for about 20 ms
 
 Asked = tuple[int, int]  # pid and start time in ticks
 
@@ -84,6 +90,47 @@ def stack_of_the_dead(folder: Path, asked: Asked) -> tuple[Frame, ...]:
             return fatal_stack(file.read(_MOST_STACK_TEXT).decode("utf-8", "replace"))
     except OSError:
         return ()
+
+
+def ask_py_spy(processes: Iterable[Asked], limit: float) -> dict[Asked, tuple[tuple[Frame, ...], ...]]:
+    """Stacks read from outside, without the process's help: of those that are stopped, or have no handler of ours.
+
+    The main thread's comes first. Reading does not stop the process (`--nonblocking`). Empty without py-spy or
+    without the right to look (ptrace), which containers and clusters often deny.
+    """
+    program = _py_spy()
+    running: dict[Asked, subprocess.Popen[bytes]] = {}
+    if program is None:
+        return {}
+    for pid, start in list(processes)[:_MOST_PY_SPY]:
+        stat = read_stat(pid)
+        if stat is None or stat.start != start or stat.state in ("zombie", "gone"):
+            continue
+        command = [program, "dump", "--nonblocking", "--json", "--pid", str(pid)]
+        with contextlib.suppress(OSError):
+            running[pid, start] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            )
+    end = time.monotonic() + limit
+    found: dict[Asked, tuple[tuple[Frame, ...], ...]] = {}
+    for asked, process in running.items():
+        try:
+            data, _ = process.communicate(timeout=max(0.01, end - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            continue
+        threads = sorted(threads_from_py_spy(data[:_MOST_STACK_TEXT]), key=lambda thread: thread[0] != asked[0])
+        if threads:
+            found[asked] = tuple(frames for _, _, frames in threads)
+    return found
+
+
+@functools.cache
+def _py_spy() -> str | None:
+    """The py-spy beside this Python, else on the PATH."""
+    beside = Path(sys.executable).parent / "py-spy"
+    return str(beside) if beside.exists() else shutil.which("py-spy")
 
 
 def ask_dumps(folder: Path, processes: Iterable[Asked], limit: float) -> dict[Asked, Dump]:

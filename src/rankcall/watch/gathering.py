@@ -182,6 +182,7 @@ def _with_progress(groups: list[Group], pending: list[Pending]) -> list[Group]:
 
 
 def unrecorded(
+    stacks: tuple[tuple[Frame, ...], ...],
     pid: int,
     rank: int,
     local_rank: int | None,
@@ -190,7 +191,7 @@ def unrecorded(
     exit_: Exit | None,
     logs: Sequence[Path],
 ) -> Process:
-    """A started rank without a record: /proc is all there is."""
+    """A started rank without a record: its stack from outside, and /proc."""
     stat = processes.read_stat(pid)
     return Process(
         host=socket.gethostname(),
@@ -202,6 +203,7 @@ def unrecorded(
         world_size=world_size,
         recorded=False,
         state="gone" if stat is None or exit_ is not None else stat.state,
+        threads=(Thread(tid=pid, main=True, stack=stacks[0]),) if stacks else (),
         blocked_in=processes.blocked_in(pid),
         exit=exit_,
         command=processes.command_line(pid),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rankcall.record import layout
 from rankcall.snapshot import Event, ExitNote, Group
-from rankcall.watch.processes import TICKS, Stat, read_stat
+from rankcall.watch.processes import TICKS, Stat, read_stat, wanted_time
 from rankcall.watch.reading import Record, SlotView
 
 
@@ -82,12 +82,14 @@ class Look:
         self.stat = stat
         self.stopped_for = self.stopped_for + elapsed if stat.state in ("stopped",) else 0.0
         now = time.monotonic()
-        self.busy, self._cpu = _rate(self._cpu, now, stat.cpu)
+        self.busy, self._cpu = _rate(self._cpu, now, stat.cpu, TICKS)
         main = self.main
         if main is not None:
-            thread = read_stat(self.pid, main.thread)
-            if thread is not None:
-                self.main_busy, self._main_cpu = _rate(self._main_cpu, now, thread.cpu)
+            wanted = wanted_time(self.pid, main.thread)
+            if wanted is not None:
+                self.main_busy, self._main_cpu = _rate(self._main_cpu, now, wanted, 1e9)
+            elif (thread := read_stat(self.pid, main.thread)) is not None:
+                self.main_busy, self._main_cpu = _rate(self._main_cpu, now, thread.cpu, TICKS)
 
     def groups(self) -> list[Group]:
         return self.record.groups()
@@ -123,11 +125,13 @@ def may_signal(look: Look) -> bool:
     return main is None or main.wait not in ("init", "new-group")
 
 
-def _rate(before: tuple[float, int] | None, now: float, ticks: int) -> tuple[float | None, tuple[float, int]]:
-    """Cores used since the look before; looks closer than a tenth of a second say nothing."""
+def _rate(
+    before: tuple[float, int] | None, now: float, amount: int, per_second: float
+) -> tuple[float | None, tuple[float, int]]:
+    """Cores wanted since the look before; looks closer than a tenth of a second say nothing."""
     if before is None:
-        return None, (now, ticks)
+        return None, (now, amount)
     elapsed = now - before[0]
     if elapsed < 0.1:
         return None, before
-    return (ticks - before[1]) / TICKS / elapsed, (now, ticks)
+    return (amount - before[1]) / per_second / elapsed, (now, amount)

@@ -48,6 +48,17 @@ def read_stat(pid: int, thread: int | None = None) -> Stat | None:
         return None
 
 
+def wanted_time(pid: int, thread: int) -> int | None:
+    """Nanoseconds for which a thread has run or waited for a core: on a crowded machine a busy loop gets little of
+    a core, but wants all of it. None where the kernel does not tell (/proc/PID/task/TID/schedstat)."""
+    try:
+        with open(f"/proc/{pid}/task/{thread}/schedstat", "rb") as file:
+            fields = file.read().split()
+        return int(fields[0]) + int(fields[1])
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 def handles_stack_signal(pid: int) -> bool:
     """Whether the process has a handler for our stack signal; without one the signal would kill it."""
     try:

@@ -24,7 +24,7 @@ from rankcall.record import start as rank_start
 from rankcall.rundir import RunFolder, local_memory_folder
 from rankcall.snapshot import ExceptionNote, Exit, Process, Snapshot, snapshot_to_json
 from rankcall.watch import processes
-from rankcall.watch.asking import Asked, ask_dumps, ask_stacks, stack_of_the_dead
+from rankcall.watch.asking import Asked, ask_dumps, ask_py_spy, ask_stacks, stack_of_the_dead
 from rankcall.watch.gathering import (
     Stacks,
     children_of,
@@ -45,6 +45,7 @@ STABLE = 0.5  # a record that has not changed for this long, over two looks, sta
 JUDGE_AT = (0.5, 1.0, 1.5, 2.1, 3.0, 5.0, 10.0)
 ASK_LIMIT = 0.3
 STATUS_AFTER = 10.0
+EXIT_GRACE = 5.0  # seconds that a rank which has raised or returned may take to end
 # Said of ranks that are alive and working: a note at the end, or a passing word, never a reason to stop the job.
 SLOW_NOT_STUCK = frozenset({"slow-checkpoint", "slow-preprocessing", "straggler"})
 
@@ -195,6 +196,7 @@ class Watcher:
                 look.asked for look in alive if may_signal(look) and (look.quiet >= INTERVAL / 2 or reason != "stall")
             ]
             found_stacks = ask_stacks(self.records, asked + _children(alive, stats), limit)
+            found_stacks = {**found_stacks, **ask_py_spy(self._without_a_voice(members, found_stacks), limit)}
         dead = [look for look, _ in members if look is not None and look.gone]
         found_stacks = {
             **found_stacks,
@@ -230,6 +232,21 @@ class Watcher:
             notes=tuple(self.folder.troubles),
         )
 
+    def _without_a_voice(
+        self, members: Sequence[tuple[Look | None, StartedRank | None]], answered: Stacks
+    ) -> list[Asked]:
+        """Processes that cannot write their own stack: stopped ones, and those that are not recorded."""
+        found = [
+            look.asked
+            for look, _ in members
+            if look is not None and not look.gone and look.asked not in answered and look.stopped_for
+        ]
+        for look, started in members:
+            stat = processes.read_stat(started.pid) if look is None and started is not None else None
+            if stat is not None and started is not None and started.pid not in self._exits:
+                found.append((started.pid, stat.start))
+        return found
+
     def _process(
         self, look: Look | None, started: StartedRank | None, stacks: Stacks, dumps: Mapping[Asked, object]
     ) -> Process:
@@ -241,7 +258,9 @@ class Watcher:
                 exits = {**exits, look.pid: exits[started.pid]}
             return process_of(look, stacks, dumps, exits, logs, rank)  # type: ignore[arg-type]
         assert started is not None
+        stat = processes.read_stat(started.pid)
         return unrecorded(
+            stacks.get((started.pid, stat.start), ()) if stat is not None else (),
             started.pid,
             started.rank,
             started.local_rank,
@@ -365,7 +384,7 @@ class Watcher:
         waiting = [look for look in still if not look.gone and look.main is not None and look.main.wait != "none"]
         if moving and len(waiting) < 2 and not any(look.stopped_for >= 2.0 for look in still):
             return False
-        if all(look.gone for look in looks):
+        if all(look.gone for look in looks) or self._is_ending(looks):
             return False
         age = self._standing_for
         due = [mark for mark in (*JUDGE_AT, *self._quiet.marks(looks)) if self._judged_at < mark <= age]
@@ -374,24 +393,40 @@ class Watcher:
         self._judged_at = age
         return True
 
+    def _is_ending(self, looks: Sequence[Look]) -> bool:
+        """A rank has failed or is on its way out, and the launcher ends the job by itself in a moment: that is a
+        crash, judged at its end, unless the way out takes too long."""
+        now = time.time()
+        for look in looks:
+            main = look.main
+            if not look.gone and main is not None and main.phase == "exit" and now - main.time < EXIT_GRACE:
+                return True
+        failed = [exit_ for exit_ in self._exits.values() if exit_.code != 0 or exit_.signal]
+        return any(exit_.time is not None and now - exit_.time < EXIT_GRACE for exit_ in failed)
+
     def _judge(self) -> None:
+        """Look without stacks first, which costs the ranks next to nothing; with them before anything is said, and
+        where time is up: then a stack may be all there is to tell."""
         others: list[Snapshot] = []
         if self._meeting is not None:
             self._meeting.ask()
             others = self._meeting.others()
-        light = merged(self._snapshot("stall", stacks=False, dumps=True, limit=ASK_LIMIT), others)
-        verdict = diagnose(light).verdict
-        if verdict is None or (verdict.pitfall == "straggler" and not verdict.proven):
+        stalled = self._quiet.stalled(members_looks(self._members()))
+        snapshot = merged(self._snapshot("stall", stacks=stalled, dumps=True, limit=ASK_LIMIT), others)
+        report = diagnose(snapshot)
+        if not _is_to_be_said(report.verdict):
             return
-        if self._active is not None and not _says_more(verdict, self._active[0], light.stalled):
-            self._stop_if_due(light)
+        assert report.verdict is not None
+        if self._active is not None and not _says_more(report.verdict, self._active[0], snapshot.stalled):
+            self._stop_if_due(snapshot)
             return
-        full = merged(self._snapshot("stall", stacks=True, dumps=True, limit=ASK_LIMIT), others)
-        report = diagnose(full)
-        if report.verdict is None or (report.verdict.pitfall == "straggler" and not report.verdict.proven):
-            return
-        self._raise_incident(report, full)
-        self._stop_if_due(full)
+        if not stalled:
+            snapshot = merged(self._snapshot("stall", stacks=True, dumps=True, limit=ASK_LIMIT), others)
+            report = diagnose(snapshot)
+            if not _is_to_be_said(report.verdict):
+                return
+        self._raise_incident(report, snapshot)
+        self._stop_if_due(snapshot)
 
     def _raise_incident(self, report: Report, snapshot: Snapshot) -> None:
         assert report.verdict is not None
@@ -578,6 +613,11 @@ def _children(looks: Sequence[Look], stats: dict[int, processes.Stat]) -> list[A
 def _progress_mark(look: Look) -> int:
     """Grows with what a rank achieves: its collectives, forwards, backwards, steps. Exceptions do not count."""
     return look.record.counter("places") + look.record.counter("batches") + look.record.counter("loop_step")
+
+
+def _is_to_be_said(verdict: Verdict | None) -> bool:
+    """A rank that is late but moves is nobody's hang."""
+    return verdict is not None and (verdict.proven or verdict.pitfall != "straggler")
 
 
 def _says_more(new: Verdict, old: Verdict, stalled: bool) -> bool:

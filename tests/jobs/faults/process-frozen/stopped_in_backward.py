@@ -17,12 +17,13 @@ def attach_monitor():
 
 def main():
     dist.init_process_group("gloo")
-    if dist.get_rank() == 2:
-        attach_monitor()
     model = DDP(torch.nn.Linear(256, 256))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    until = time.time() + 60
+    until, steps = time.time() + 60, 0
     while time.time() < until:
+        steps += 1
+        if steps == 10 and dist.get_rank() == 2:
+            attach_monitor()
         optimizer.zero_grad()
         model(torch.randn(64, 256)).sum().backward()
         optimizer.step()
