@@ -168,27 +168,21 @@ def line_of(result: Result) -> str:
 def print_summary(results: list[Result]) -> None:
     faults = [result for result in results if not result.label.healthy]
     healthy = [result for result in results if result.label.healthy]
-    pitfalls = sum(
-        not any(w.startswith(("pitfall", "nothing", "no report", "did not")) for w in r.wrong) for r in faults
-    )
-    culprits = sum(not any(w.startswith(("culprits", "nothing", "no report")) for w in r.wrong) for r in faults)
-    places = sum(not any(w.startswith(("where", "nothing", "no report")) for w in r.wrong) for r in faults)
-    quiet = sum(not result.wrong for result in healthy)
+
+    def right(kind: str) -> int:
+        amiss = (kind, "nothing", "no report", "did not")
+        return sum(not any(wrong.startswith(amiss) for wrong in result.wrong) for result in faults)
+
+    print(f"\nfaults {len(faults)}: pitfall {right('pitfall')}, culprits {right('culprits')}, where {right('where')}")
+    print(f"healthy {len(healthy)}: quiet {sum(not result.wrong for result in healthy)}")
     times = [
-        r.verdict["detected_after_s"]
-        for r in faults
-        if r.verdict
-        and r.verdict["proven"]
-        and r.verdict.get("detected_after_s") is not None
-        and r.report["outcome"] == "hung"
+        result.verdict["detected_after_s"]
+        for result in faults
+        if result.verdict and result.verdict["proven"] and result.report["outcome"] == "hung"
+        if result.verdict.get("detected_after_s") is not None
     ]
-    print(
-        f"\nfaults {len(faults)}: pitfall {pitfalls}, culprits {culprits}, where {places}; healthy {quiet} of {len(healthy)}"
-    )
     if times:
-        print(
-            f"proven hangs {len(times)}: found after {statistics.median(times):.2f} s (median), {max(times):.2f} s (most)"
-        )
+        print(f"proven hangs {len(times)}: found after {statistics.median(times):.2f} s (median), {max(times):.2f} s")
 
 
 if __name__ == "__main__":

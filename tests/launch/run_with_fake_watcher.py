@@ -1,7 +1,7 @@
 """`rankcall run` with a watcher that writes down what it is told. Run as a process by the tests.
 
 FAKE_WATCHER_CALLS names the file. FAKE_WATCHER_STOP=SECONDS has it ask for a stop (FAKE_WATCHER_STOP_COMMAND in
-the `--` form), FAKE_WATCHER_FAULT=1 has each of its methods raise.
+the `--` form), FAKE_WATCHER_FAULT=1 has each of its methods raise. PLANTED_FAULT=Class.method,… has these raise.
 """
 
 from __future__ import annotations
@@ -79,5 +79,22 @@ class FakeWatcher:
         return report
 
 
+def plant(places: str) -> None:
+    """Have methods of the launcher raise."""
+    from rankcall.launch import console, exits, guard, job, streams, tracebacks, voice
+
+    for place in filter(None, places.split(",")):
+        class_name, method = place.split(".")
+        modules = (console, exits, guard, job, streams, tracebacks, voice)
+        owner = next(getattr(module, class_name) for module in modules if hasattr(module, class_name))
+
+        def fail(*_: object, place: str = place, **__: object) -> None:
+            raise RuntimeError(f"planted in {place}")
+
+        assert hasattr(owner, method)
+        setattr(owner, method, fail)
+
+
 if __name__ == "__main__":
+    plant(os.environ.get("PLANTED_FAULT", ""))
     sys.exit(main(sys.argv[1:], make_watcher=FakeWatcher))

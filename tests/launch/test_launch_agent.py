@@ -152,6 +152,35 @@ def test_every_method_of_the_watcher_may_fail(launching: Launching) -> None:
     assert "Traceback" not in done.err
 
 
+@pytest.mark.parametrize(
+    "place",
+    [
+        "Job.begin_attempt",
+        "Job.attempt_environment",
+        "Job.open_output",
+        "Job.ranks_started",
+        "Job.before_closing",
+        "Job.end_leftovers",
+        "Job._ended",
+        "Stream._write",
+        "Console._show",
+        "Console._pass_time",
+        "TimedLog.add",
+        "StderrFilter.feed",
+        "StderrFilter.ended",
+        "Guard.rank_started",
+        "Voice._report",
+    ],
+)
+def test_a_fault_in_the_launchers_own_parts_changes_nothing_for_the_job(launching: Launching, place: str) -> None:
+    launching.environment["PLANTED_FAULT"] = place
+    script = launching.script(
+        "import os, sys\nprint('hello')\nprint('err', file=sys.stderr)\nsys.exit(os.environ['RANK'] == sys.argv[1])\n"
+    )
+    done = launching.run("--nproc-per-node", "2", script, "none")
+    assert done.code == 0 and done.out == b"hello\nhello\n" and done.err.splitlines()[:2] == ["err", "err"]
+
+
 def test_a_port_in_use_is_told_as_the_launchers_own_failure(launching: Launching) -> None:
     import socket
 

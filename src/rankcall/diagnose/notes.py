@@ -45,7 +45,9 @@ def silent_mismatches(roll: Roll, verdict: Draft | None) -> list[tuple[Draft, Se
     ended = roll.snapshot.outcome == "completed"
     for difference in mismatch.differences(roll):
         if difference.aspect in ("reduction", "root", "dtype") or ended:
-            return [(mismatch.judge(roll, difference), "warning")]
+            draft = mismatch.judge(roll, difference)
+            said = f"{draft.sentence}. No error came of it: the result is wrong without a word"
+            return [(dataclasses.replace(draft, sentence=said), "warning")]
     return []
 
 
@@ -111,12 +113,26 @@ def _slow_draft(roll: Roll, slow: tuple[int, ...], times: dict[int, float]) -> D
         confidence=0.7,
         proven=False,
         sentence=f"{words.ranks_text(slow)} {words.verb(slow, 'works', 'work')} {times[worst] * 1000:.0f} ms a step "
-        f"outside collectives, the others {median(others) * 1000:.0f} ms: they wait for it in every step",
+        f"outside collectives{_between(roll, worst)}, the others {median(others) * 1000:.0f} ms: they wait for it in "
+        "every step",
         why="",
         where=None,  # the ring tells between which events the time went, not at which line
         waiting=rest,
         evidence=(Evidence("record", "time between events, calls that wait left out", worst, roll.host(worst)),),
     )
+
+
+def _between(roll: Roll, rank: int) -> str:
+    """Between which two recorded lines most of the rank's own time went."""
+    spent: dict[tuple[str, str], float] = {}
+    for event, following in pairwise(roll.standings[rank].process.ring):
+        if event.kind not in _WAITING:
+            key = (words.place(event.site), words.place(following.site))
+            spent[key] = spent.get(key, 0.0) + following.time - event.time
+    if not spent:
+        return ""
+    first, last = max(spent, key=lambda key: spent[key])
+    return f" (most of it between {first} and {last})" if first and last else ""
 
 
 def _slow_save(roll: Roll) -> Draft | None:

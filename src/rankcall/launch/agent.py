@@ -92,6 +92,8 @@ def launch(arguments: argparse.Namespace, job: Job) -> Launched:
     except _INTERRUPTIONS:
         return Launched("stopped", FAILED)
     except Exception as error:
+        if not str(error):  # torch's rendezvous time-out says nothing
+            error.args = (f"{arguments.nnodes} nodes, rendezvous at {arguments.rdzv_endpoint or 'no endpoint'}",)
         return Launched("crashed", FAILED, error)
     finally:
         if own_log_dir:
@@ -152,8 +154,9 @@ class ReportingAgent(LocalElasticAgent):  # type: ignore[misc]
     def _start_workers(self, worker_group):  # type: ignore[no-untyped-def]
         self.attempt += 1
         world_size = worker_group.workers[0].world_size
-        self.job.begin_attempt(self.attempt, len(worker_group.workers))
-        os.environ.update(self.job.attempt_environment(self.attempt))
+        nothing: dict[str, str] = {}
+        self.job.safely(lambda: self.job.begin_attempt(self.attempt, len(worker_group.workers)), None)
+        os.environ.update(self.job.safely(lambda: self.job.attempt_environment(self.attempt), nothing))
         inner: LogsSpecs = self._logs_specs
         self._logs_specs = TakenLogs(inner, self)
         # A signal that comes while processes are being made takes effect when all of them are known.
@@ -167,7 +170,7 @@ class ReportingAgent(LocalElasticAgent):  # type: ignore[misc]
                 StartedRank(pid=pid, rank=worker_group.workers[local].global_rank, local_rank=local)
                 for local, pid in pids.items()
             ]
-            self.job.ranks_started(self.attempt, ranks, world_size)
+            self.job.safely(lambda: self.job.ranks_started(self.attempt, ranks, world_size), None)
             self._watch_closing()
         return pids
 
@@ -181,12 +184,12 @@ class ReportingAgent(LocalElasticAgent):  # type: ignore[misc]
 
     def _shutdown(self, death_sig=signal.SIGTERM, timeout=30):  # type: ignore[no-untyped-def]
         if isinstance(sys.exc_info()[1], _INTERRUPTIONS) and not self.job.shown.interrupted:
-            self.job.interrupted(int(death_sig))
+            self.job.safely(lambda: self.job.interrupted(int(death_sig)), None)
         super()._shutdown(death_sig, timeout)
 
     def _stop_workers(self, worker_group):  # type: ignore[no-untyped-def]
         super()._stop_workers(worker_group)
-        self.job.end_leftovers()
+        self.job.safely(self.job.end_leftovers, None)
 
     @property
     def runs_function(self) -> bool:
@@ -199,12 +202,13 @@ class ReportingAgent(LocalElasticAgent):  # type: ignore[misc]
         close = context.close
 
         def close_seen(death_sig=None, timeout=30):  # type: ignore[no-untyped-def]
-            self.job.before_closing()
+            self.job.safely(self.job.before_closing, None)
             try:
                 close(death_sig, timeout)
             finally:
-                for pid, code in _exit_codes(context).items():
-                    self.job.exits.reaped(pid, code)
+                with self.job.signals.held():
+                    for pid, code in _exit_codes(context).items():
+                        self.job.exits.reaped(pid, code)
 
         context.close = close_seen
 
@@ -253,8 +257,9 @@ class TakenLogs(LogsSpecs):  # type: ignore[misc]
         try:
             # A function's process opens its streams by itself, and as files.
             streams = job.open_output(attempt, rank, wanted, elsewhere, as_files=self._agent.runs_function)
-        except OSError as error:
-            job.note(f"no log files: {error.strerror}; the ranks print to the console directly.")
+        except Exception as error:
+            reason = error.strerror if isinstance(error, OSError) else repr(error)
+            job.note(f"no log files: {reason}; the ranks print to the console directly.")
             return
         for name, stream in streams.items():
             chosen = places.stdouts if name == "stdout" else places.stderrs

@@ -42,6 +42,7 @@ class Output:
         self.lines = {stream.name: Lines() for stream in streams}
         self.log = TimedLog(log)
         self.process_ended: bool | None = None  # None while it lives; then whether it failed
+        self.plain = False  # something went wrong with the niceties: bytes are passed on as they come
         self.done = False
 
 
@@ -204,10 +205,29 @@ class Console:
                 data = stream.take()
                 if data:
                     busy = True
-                    self._show(output, stream, data, now)
-            self._pass_time(output, now)
+                    self._show_surely(output, stream, data, now)
+            try:
+                self._pass_time(output, now)
+            except Exception:
+                self._give_up_niceties(output)
         self._outputs = [output for output in self._outputs if not output.done]
         return busy
+
+    def _show_surely(self, output: Output, stream: Stream | FileStream, data: bytes, now: float) -> None:
+        """Whatever goes wrong in here, the text reaches the console."""
+        if not output.plain:
+            try:
+                self._show(output, stream, data, now)
+                return
+            except Exception:
+                self._give_up_niceties(output)
+        if stream.to_console:
+            self._write(_FILE_NUMBERS[stream.name], data)
+
+    def _give_up_niceties(self, output: Output) -> None:
+        if os.environ.get("RANKCALL_DEBUG"):
+            raise
+        output.plain = True
 
     def _show(self, output: Output, stream: Stream | FileStream, data: bytes, now: float) -> None:
         output.log.add(stream.name, data, time.time())
@@ -250,7 +270,7 @@ class Console:
         now = time.monotonic()
         for stream in output.streams:
             while data := stream.take():
-                self._show(output, stream, data, now)
+                self._show_surely(output, stream, data, now)
         self._write(2, output.filter.finish(now))
         for stream in output.streams:
             self._write(_FILE_NUMBERS[stream.name], output.lines[stream.name].take_started())

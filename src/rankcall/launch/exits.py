@@ -79,7 +79,11 @@ class ExitWatch:
 
     def _tell(self, ended: Ended) -> None:
         self._pids.discard(ended.pid)
-        self._on_end(ended)
+        try:
+            self._on_end(ended)
+        except Exception:  # the launcher goes on; how the process ended is known to torch too
+            if os.environ.get("RANKCALL_DEBUG"):
+                raise
 
     def _wake(self) -> None:
         with contextlib.suppress(OSError):

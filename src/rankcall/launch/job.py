@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -97,7 +98,7 @@ class Job:
     def rank_environment(self) -> dict[str, str]:
         """What the launcher's environment, which the ranks inherit, gets beside the user's own."""
         nothing: dict[str, str] = {}
-        changes = dict(self._safely(self.watcher.rank_environment, nothing))
+        changes = dict(self.safely(self.watcher.rank_environment, nothing))
         changes.setdefault("RANKCALL_LAUNCHER", str(os.getpid()))
         changes.update(self.guard.rank_environment())
         changes.update(self.attempt_environment(0))
@@ -132,7 +133,7 @@ class Job:
 
     def start(self) -> None:
         """Begin to watch. Nothing runs yet."""
-        self._safely(self.watcher.start, None)
+        self.safely(self.watcher.start, None)
         self.voice.detail(f"the run folder is {self.folder.path}")
 
     # --- ranks start ------------------------------------------------------------------------------------------
@@ -188,7 +189,7 @@ class Job:
                 self.capture.add(stream)
             self._streams.append(stream)
         paths = [stream.raw for stream in streams.values()] + [Path(path).absolute() for path in elsewhere]
-        self._safely(lambda: self.watcher.log_paths(rank, paths), None)
+        self.safely(lambda: self.watcher.log_paths(rank, paths), None)
         return streams
 
     def ranks_started(self, attempt: int, ranks: Sequence[StartedRank], world_size: int) -> None:
@@ -199,7 +200,7 @@ class Job:
             self.guard.rank_started(started.pid)
         self.exits.add([started.pid for started in ranks])
         by_rank = {started.rank: started for started in ranks}
-        self._safely(lambda: self.watcher.ranks_started(attempt, by_rank, world_size), None)
+        self.safely(lambda: self.watcher.ranks_started(attempt, by_rank, world_size), None)
         self._release_writers()
 
     def command_started(self, pid: int) -> None:
@@ -207,7 +208,7 @@ class Job:
         self.ranks_ran = True
         self._ranks[pid] = StartedRank(pid=pid, rank=-1, local_rank=-1)
         self.guard.rank_started(pid)
-        self._safely(lambda: self.watcher.command_started(pid), None)
+        self.safely(lambda: self.watcher.command_started(pid), None)
         self._release_writers()
 
     # --- ranks end --------------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ class Job:
             return
         self.guard.rank_ended(ended.pid)
         by_us = self._closing and ended.signal in _closing_signals(self._interrupted_by)
-        self._safely(
+        self.safely(
             lambda: self.watcher.process_exited(
                 ended.pid, code=ended.code, signal=ended.signal, killed_by_launcher=by_us
             ),
@@ -229,7 +230,7 @@ class Job:
             self.shown.failing = True
             if not self._closing and not self._collected:
                 self._collected = True
-                self._safely(lambda: self.watcher.collect("exit", EXIT_BUDGET), None)
+                self.safely(lambda: self.watcher.collect("exit", EXIT_BUDGET), None)
         self.console.process_ended(started.rank, ended.failed)
 
     def before_closing(self) -> None:
@@ -244,10 +245,10 @@ class Job:
             self._interrupted_by = number
             self.exits.look()
             self.shown.interrupted = self.shown.failing = True
-            snapshot = self._safely(lambda: self.watcher.collect("interrupt", INTERRUPT_BUDGET), None)
+            snapshot = self.safely(lambda: self.watcher.collect("interrupt", INTERRUPT_BUDGET), None)
             self._closing = True
             if snapshot is not None and snapshot.processes:
-                report = self._safely(lambda: _diagnosed(snapshot), None)
+                report = self.safely(lambda: _diagnosed(snapshot), None)
                 if report is not None:
                     self.voice.line(f"{signal_name(number)}: this is who was where.")
                     self.voice.interrupted(report)
@@ -273,7 +274,7 @@ class Job:
         outcome, exit_code = launched.outcome, launched.exit_code
         if launched.error is not None and outcome == "crashed":
             error = launched.error
-            self._safely(lambda: self.watcher.launcher_failed(error), None)
+            self.safely(lambda: self.watcher.launcher_failed(error), None)
         self.exits.stop()
         self.capture.flush(self._streams, OUTPUT_PATIENCE)
         self.capture.stop()
@@ -282,7 +283,7 @@ class Job:
         self.guard.goodbye()
         self._note_troubles()
         # The report is written before we wait for the console: a paused terminal may take for ever.
-        report = self._safely(lambda: self.watcher.finish(outcome, exit_code), None)
+        report = self.safely(lambda: self.watcher.finish(outcome, exit_code), None)
         if report is None:
             report = Unwatched(self.folder, self.argv).finish(outcome, exit_code)
         self.console.stop()
@@ -291,8 +292,10 @@ class Job:
         self._closing_lines(launched, report)
 
     def _closing_lines(self, launched: Launched, report: Report) -> None:
-        if launched.error is not None and report.verdict is None:
-            self.voice.line(f"torch's launcher failed: {_described(launched.error)}")
+        if launched.error is not None:
+            if report.verdict is None:
+                self.voice.line(f"torch's launcher failed: {_described(launched.error)}")
+            self.voice.detail("".join(traceback.format_exception(launched.error)).rstrip())
         say = self.voice.line if launched.outcome == "completed" else self.voice.detail
         for note in self.notes:
             say(note)
@@ -353,8 +356,8 @@ class Job:
         self.capture.flush(self._streams, OUTPUT_PATIENCE)
         self._release_writers()
 
-    def _safely(self, call: Callable[[], _T], otherwise: _T) -> _T:
-        """A fault of the watcher is noted, and is none of the job's business."""
+    def safely(self, call: Callable[[], _T], otherwise: _T) -> _T:
+        """A fault of ours is noted, and is none of the job's business."""
         with self.signals.held():  # so that no signal's exception is taken for a fault
             try:
                 return call()

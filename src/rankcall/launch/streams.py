@@ -268,21 +268,33 @@ class Capture:
 
     def _run(self) -> None:
         poller = select.poll()
-        watched: set[int] = set()
         poller.register(self._wake_reader, select.POLLIN)
-        end = None
+        watched: set[int] = set()
+        end: float | None = None
         while True:
             if self._stopping and end is None:
                 end = time.monotonic() + LAST_ROUND
-            crowded = self._watch(poller, watched)
-            ready = [number for number, _ in poller.poll(20 if crowded else None if end is None else 0)]
-            if end is None and ready != [self._wake_reader]:
+            try:
+                more = self._turn(poller, watched, waiting=end is None)
+            except Exception:
+                # Were this thread to end, every rank would wait for ever to print its next line.
+                if os.environ.get("RANKCALL_DEBUG"):
+                    raise
                 time.sleep(GATHER)
-            moved = self._receive(ready)
-            if moved:
-                self._on_text()
-            if end is not None and not crowded and (not moved or time.monotonic() > end):
+                more = False
+            if end is not None and (not more or time.monotonic() > end):
                 return
+
+    def _turn(self, poller: select.poll, watched: set[int], waiting: bool) -> bool:
+        """One round; True if there may be more at once."""
+        crowded = self._watch(poller, watched)
+        ready = [number for number, _ in poller.poll(20 if crowded else None if waiting else 0)]
+        if waiting and ready != [self._wake_reader]:
+            time.sleep(GATHER)
+        moved = self._receive(ready)
+        if moved:
+            self._on_text()
+        return moved or crowded
 
     def _watch(self, poller: select.poll, watched: set[int]) -> bool:
         """Poll exactly the open streams that may take more; True if one had to be left out."""

@@ -7,6 +7,7 @@ as its last words may be shortened.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,9 @@ PAUSE = 0.2
 HOLD = 2.0
 # Memory held back for one rank at most; beyond it everything is shown as it is.
 MOST_HELD = 256 * 1024
+# What is remembered of the tracebacks shown.
+MOST_OF_A_KEY = 4096
+MOST_KEYS = 1000
 # How much of an exception's own text stands in a one-line summary.
 SUMMARY_WIDTH = 160
 
@@ -66,7 +70,7 @@ class Shown:
     def first_rank(self, seen: dict[bytes, int], key: bytes, rank: int) -> int | None:
         """The other rank that has shown this already; None if `rank` is the first."""
         first = seen.setdefault(key, rank)
-        if len(seen) > 10_000:  # a job that prints ever new errors: forget rather than grow
+        if len(seen) > MOST_KEYS:  # a job that prints ever new errors: forget rather than grow
             seen.clear()
         return None if first == rank else first
 
@@ -107,7 +111,10 @@ class Block:
 
     def key(self) -> bytes:
         """The same for two ranks that failed in the same way: numbers and addresses of messages left out."""
-        return b"\n".join(_normal(line) for line in self.lines if line.strip())
+        text = b"\n".join(_normal(line) for line in self.lines if line.strip())
+        if len(text) <= MOST_OF_A_KEY:
+            return text
+        return text[:MOST_OF_A_KEY] + hashlib.blake2b(text, digest_size=16).digest()
 
     def message(self) -> bytes:
         """The exception's own line: the last one that is no frame, of the last exception in the chain."""
