@@ -170,6 +170,8 @@ def test_every_method_of_the_watcher_may_fail(launching: Launching) -> None:
         "StderrFilter.ended",
         "Guard.rank_started",
         "Voice._report",
+        "Voice.at_end",
+        "Job._note_troubles",
     ],
 )
 def test_a_fault_in_the_launchers_own_parts_changes_nothing_for_the_job(launching: Launching, place: str) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from rankcall.watch.reading import Record
+from rankcall.diagnose.readers.records import Record
 
 ROOT = Path(__file__).resolve().parents[2]
 INJECT = ROOT / "src" / "rankcall" / "record" / "inject"

@@ -59,12 +59,22 @@ def _main(argv: Sequence[str], make_watcher: MakeWatcher | None) -> int:
     try:
         launched = _launch(request, job)
         code = launched.exit_code
-        job.finish(launched)
+        _finish(job, launched)
     except Interrupted:
         return code  # while nothing ran yet, or while the console took its time at the end
     finally:
         job.abandon()
     return code
+
+
+def _finish(job: Job, launched: Launched) -> None:
+    """The job is over: whatever goes wrong now, its exit code stands."""
+    try:
+        job.finish(launched)
+    except Exception as error:
+        if os.environ.get("RANKCALL_DEBUG"):
+            raise
+        print(f"rankcall run: the job is over, but an error of rankcall's own came after: {error!r}", file=sys.stderr)
 
 
 def _launch(request: Request, job: Job) -> Launched:

@@ -101,7 +101,7 @@ class Job:
         changes = dict(self.safely(self.watcher.rank_environment, nothing))
         changes.setdefault("RANKCALL_LAUNCHER", str(os.getpid()))
         changes.update(self.guard.rank_environment())
-        changes.update(self.attempt_environment(0))
+        changes.update(self.safely(lambda: self.attempt_environment(0), nothing))
         return changes
 
     def attempt_environment(self, attempt: int) -> dict[str, str]:

@@ -116,7 +116,10 @@ class Stream:
             self._retry_at = time.monotonic() + RETRY
 
     def _keep(self, data: bytes) -> None:
-        written = self._write(data)
+        try:
+            written = self._write(data)
+        except Exception:  # the text has left the pipe: it must not be lost to a fault of ours
+            written = 0
         rest = data[written:]
         with self._lock:
             if written:

@@ -11,9 +11,9 @@ import msgspec
 import psutil
 
 from rankcall.diagnose.readers.flight_recorder import Dump, Pending, pending_by_group
+from rankcall.diagnose.readers.records import SlotView, process_from_record, thread_from_slot
 from rankcall.snapshot import (
     Child,
-    Event,
     Exit,
     Frame,
     Group,
@@ -26,7 +26,6 @@ from rankcall.snapshot import (
 from rankcall.watch import processes
 from rankcall.watch.asking import Asked
 from rankcall.watch.looks import Look
-from rankcall.watch.reading import SlotView
 
 Stacks = Mapping[Asked, tuple[tuple[Frame, ...], ...]]
 _LOG_TAIL_BYTES = 16_384
@@ -44,46 +43,22 @@ def process_of(
     logs: Sequence[Path],
     launcher_rank: int | None = None,
 ) -> Process:
-    """What is known of one recorded process."""
-    groups = look.groups()
-    ring = look.ring(groups)
-    groups = _with_recorded(groups, ring)
+    """What is known of one recorded process: its record, and what can be seen of it from outside."""
+    said = process_from_record(look.record)
     pending = pending_by_group(dumps[look.asked]) if look.asked in dumps else []
-    groups = _with_progress(groups, pending)
-    own_stacks = stacks.get(look.asked, ())
-    identity = look.record.identity()
-    initialized = identity.get("initialized")
-    return Process(
-        host=_text(identity.get("host")) or socket.gethostname(),
-        pid=look.pid,
-        start_time=float(look.start),
-        attempt=look.number("attempt") or 0,
-        launcher_rank=look.number("launcher_rank") if launcher_rank is None else launcher_rank,
-        claimed_rank=look.number("claimed_rank"),
-        local_rank=look.number("local_rank"),
-        world_size=look.number("world_size"),
-        initialized=initialized if initialized in ("entered", "done", "destroyed") else "no",
-        backend=_text(identity.get("backend")),
-        master=_text(identity.get("master")),
-        launcher_master=_text(identity.get("launcher_master")),
-        uses_agent_store=identity.get("uses_agent_store") is True,
+    groups = _with_progress(list(said.groups), pending)
+    return msgspec.structs.replace(
+        said,
+        host=said.host or socket.gethostname(),
+        launcher_rank=said.launcher_rank if launcher_rank is None else launcher_rank,
         state="gone" if look.gone else (look.stat.state if look.stat else "unknown"),
         busy=look.busy,
         blocked_in=None if look.gone else processes.blocked_in(look.pid),
-        threads=tuple(_threads(look, groups, pending, own_stacks)),
+        threads=tuple(_threads(look, groups, pending, stacks.get(look.asked, ()))),
         groups=tuple(groups),
-        counters=look.record.counters(),
-        ring=ring,
-        loop_step=look.record.loop_step(),
         last_change=look.changed_at,
         exit=exits.get(look.pid) or (Exit() if look.gone else None),
-        exit_note=look.exit_note(),
-        handled=look.record.handled(),
-        command=tuple(_text(part) for part in _list(identity.get("command"))),
-        devices=tuple(_text(part) for part in _list(identity.get("devices"))),
-        versions={key: _text(value) for key, value in _dict(identity.get("versions")).items()},
         log_tail=log_tail(logs),
-        notes=tuple(f"a hook failed: {_text(text)}" for text in _list(identity.get("faults"))),
     )
 
 
@@ -93,23 +68,15 @@ def _threads(
     main = look.main
     for place, slot in enumerate(look.slots):
         is_main = slot is main
-        stack = stacks[0] if is_main and stacks else ()
-        wait = look.record.wait(slot, groups)
-        if wait is None and is_main:
-            wait = _wait_in_cpp(slot, look, groups, pending)
-        yield Thread(
-            tid=slot.thread,
+        said = thread_from_slot(look.record, slot, groups)
+        yield msgspec.structs.replace(
+            said,
             name=_thread_name(look.pid, slot.thread),
             main=is_main,
-            phase=slot.phase,
-            phase_since=slot.phase_since,
-            phase_site=look.record.site(slot.phase_site),
-            step=slot.step,
-            wait=wait,
+            wait=said.wait or (_wait_in_cpp(slot, look, groups, pending) if is_main else None),
             stable_for=look.slot_quiet.get(place, 0.0),
-            stack=stack,
+            stack=stacks[0] if is_main and stacks else (),
             busy=look.main_busy if is_main else None,
-            collectives=slot.operations,
         )
 
 
@@ -146,20 +113,6 @@ def _group_named(groups: list[Group], state: Pending) -> Group | None:
     """The recorded group of a dump's: names repeat after destroy and init again, so the latest one counts."""
     named = [group for group in groups if group.name == state.name]
     return named[-1] if named else None
-
-
-def _with_recorded(groups: list[Group], ring: Sequence[Event]) -> list[Group]:
-    """A group's number is stored at forwards, backwards and steps; the operations in between are in the ring."""
-    latest: dict[str, int] = {}
-    for event in ring:
-        if event.seq is not None and event.seq > latest.get(event.group, -1):
-            latest[event.group] = event.seq
-    return [
-        msgspec.structs.replace(group, enqueued=max(group.enqueued or 0, latest[group.key]))
-        if group.key in latest
-        else group
-        for group in groups
-    ]
 
 
 def _with_progress(groups: list[Group], pending: list[Pending]) -> list[Group]:
@@ -354,15 +307,3 @@ def port_of(master: str) -> int | None:
     """The port at the end of "host:port" or "tcp://host:port"."""
     text = master.rpartition(":")[2].partition("?")[0].strip("/")
     return int(text) if text.isdigit() and int(text) < 65536 else None
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
-def _dict(value: object) -> dict[str, object]:
-    return value if isinstance(value, dict) else {}

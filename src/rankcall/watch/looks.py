@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from pathlib import Path
 
-from rankcall.record import layout
-from rankcall.snapshot import Event, ExitNote, Group
+from rankcall.diagnose.readers.records import Record, SlotView, number
+from rankcall.snapshot import ExitNote
 from rankcall.watch.processes import TICKS, Stat, read_stat, wanted_time
-from rankcall.watch.reading import Record, SlotView
 
 
 class Look:
@@ -36,8 +34,6 @@ class Look:
         self._changes: dict[int, int] = {}
         self._cpu: tuple[float, int] | None = None
         self._main_cpu: tuple[float, int] | None = None
-        self._ring: deque[Event] = deque(maxlen=layout.RING_EVENTS)
-        self._ring_end = 0
 
     @property
     def asked(self) -> tuple[int, int]:
@@ -52,8 +48,7 @@ class Look:
         return self.record.identity().get(name)
 
     def number(self, name: str) -> int | None:
-        value = self.identity(name)
-        return value if isinstance(value, int) and not isinstance(value, bool) else None
+        return number(self.identity(name))
 
     def look(self, elapsed: float) -> bool:
         """Look once; `elapsed` is the awake time since the last look. Returns whether the main record changed."""
@@ -90,19 +85,6 @@ class Look:
                 self.main_busy, self._main_cpu = _rate(self._main_cpu, now, wanted, 1e9)
             elif (thread := read_stat(self.pid, main.thread)) is not None:
                 self.main_busy, self._main_cpu = _rate(self._main_cpu, now, thread.cpu, TICKS)
-
-    def groups(self) -> list[Group]:
-        return self.record.groups()
-
-    def ring(self, groups: list[Group]) -> tuple[Event, ...]:
-        """The ring's events; only those since the last call are read."""
-        end = self.record.counter("events")
-        for index in range(max(self._ring_end, end - layout.RING_EVENTS), end):
-            event = self.record.event(index, groups)
-            if event is not None:
-                self._ring.append(event)
-        self._ring_end = end
-        return tuple(self._ring)
 
     def exit_note(self) -> ExitNote | None:
         return self.record.exit_note()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from rankcall.diagnose.readers.salvage import snapshot_from_records
 from rankcall.errors import RankcallError
 from rankcall.findings import REPORT_SCHEMA, Report, report_from_json
 from rankcall.snapshot import SNAPSHOT_SCHEMA, Snapshot, snapshot_from_json
@@ -62,6 +63,9 @@ def _read_folder(folder: Path) -> Recorded:
     if SNAPSHOT_FILE not in names:
         if REPORT_FILE in names:
             return Recorded(folder, None, report_from_json(_bytes(report_file), str(report_file)))
+        saved = snapshot_from_records(folder) if RUN_FILE in names else None
+        if saved is not None:
+            return Recorded(folder, saved, None)
         raise RankcallError(_nothing_to_read(folder, names))
     try:
         snapshot = snapshot_from_json(_bytes(snapshot_file), str(snapshot_file))

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -20,6 +22,8 @@ from rankcall.snapshot import (
     Frame,
     Group,
     Phase,
+    Process,
+    Thread,
     Wait,
     WaitKind,
 )
@@ -61,6 +65,8 @@ class Record:
         self._strings_at = 0
         self._identity_generation = -1
         self._identity: dict[str, object] = {}
+        self._ring: deque[Event] = deque(maxlen=layout.RING_EVENTS)
+        self._ring_end = 0
 
     def close(self) -> None:
         self.map.close()
@@ -237,11 +243,14 @@ class Record:
         )
 
     def ring(self, groups: list[Group]) -> list[Event]:
-        """All events that the ring still holds, oldest first."""
+        """All events that the ring still holds, oldest first; only those since the last call are decoded."""
         end = self.counter("events")
-        start = max(0, end - layout.RING_EVENTS)
-        events = (self.event(index, groups) for index in range(start, end))
-        return [event for event in events if event is not None]
+        for index in range(max(self._ring_end, end - layout.RING_EVENTS), end):
+            event = self.event(index, groups)
+            if event is not None:
+                self._ring.append(event)
+        self._ring_end = max(end, self._ring_end)
+        return list(self._ring)
 
     def wait(self, slot: SlotView, groups: list[Group]) -> Wait | None:
         """What the thread of a slot waits in, if it is inside a blocking call."""
@@ -301,6 +310,67 @@ class Record:
         return tuple(note for note in notes if note is not None)
 
 
+def process_from_record(record: Record) -> Process:
+    """All that the record itself says of its process; whether it lives is for others to add."""
+    identity = record.identity()
+    groups = _with_recorded(record.groups(), ring := record.ring(record.groups()))
+    initialized = identity.get("initialized")
+    return Process(
+        host=_text(identity.get("host")),
+        pid=record.pid,
+        start_time=float(record.start),
+        attempt=number(identity.get("attempt")) or 0,
+        launcher_rank=number(identity.get("launcher_rank")),
+        claimed_rank=number(identity.get("claimed_rank")),
+        local_rank=number(identity.get("local_rank")),
+        world_size=number(identity.get("world_size")),
+        initialized=initialized if initialized in ("entered", "done", "destroyed") else "no",
+        backend=_text(identity.get("backend")),
+        master=_text(identity.get("master")),
+        launcher_master=_text(identity.get("launcher_master")),
+        uses_agent_store=identity.get("uses_agent_store") is True,
+        threads=tuple(thread_from_slot(record, slot, groups) for slot in record.slots()),
+        groups=tuple(groups),
+        counters=record.counters(),
+        ring=tuple(ring),
+        loop_step=record.loop_step(),
+        last_change=max((slot.time for slot in record.slots()), default=None),
+        exit_note=record.exit_note(),
+        handled=record.handled(),
+        command=tuple(_text(part) for part in _list(identity.get("command"))),
+        devices=tuple(_text(part) for part in _list(identity.get("devices"))),
+        versions={key: _text(value) for key, value in _dict(identity.get("versions")).items()},
+        notes=tuple(f"a hook failed: {_text(text)}" for text in _list(identity.get("faults"))),
+    )
+
+
+def thread_from_slot(record: Record, slot: SlotView, groups: list[Group]) -> Thread:
+    return Thread(
+        tid=slot.thread,
+        main=slot.main,
+        phase=slot.phase,
+        phase_since=slot.phase_since,
+        phase_site=record.site(slot.phase_site),
+        step=slot.step,
+        wait=record.wait(slot, groups),
+        collectives=slot.operations,
+    )
+
+
+def _with_recorded(groups: list[Group], ring: Sequence[Event]) -> list[Group]:
+    """A group's number is stored at forwards, backwards and steps; the operations in between are in the ring."""
+    latest: dict[str, int] = {}
+    for event in ring:
+        if event.seq is not None and event.seq > latest.get(event.group, -1):
+            latest[event.group] = event.seq
+    return [
+        msgspec.structs.replace(group, enqueued=max(group.enqueued or 0, latest[group.key]))
+        if group.key in latest
+        else group
+        for group in groups
+    ]
+
+
 class _GroupFact(msgspec.Struct):
     number: int
     name: str
@@ -351,3 +421,19 @@ def _exception(value: object) -> ExceptionNote | None:
         time=float(time) if isinstance(time, (int, float)) else None,
         parameters=tuple(str(item) for item in value.get("parameters") or ()),
     )
+
+
+def number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _dict(value: object) -> dict[str, object]:
+    return value if isinstance(value, dict) else {}

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from rankcall.diagnose.readers.records import Record, expand
 from rankcall.record import layout
 from rankcall.record.recorder import Recorder
 from rankcall.record.writer import Writer
 from rankcall.watch.looks import Look
-from rankcall.watch.reading import Record, expand
 
 
 @pytest.fixture
