@@ -94,7 +94,7 @@ def test_a_rank_that_slept_while_the_others_timed_out_is_the_root() -> None:
     job = crash()
     for rank in (0, 1):
         job[rank].collective("barrier", 3).echoes(3, "Timed out waiting 8000ms for recv operation to complete")
-    job[2].doing("idle", 4, blocked_in="clock_nanosleep").killed()
+    job[2].doing("idle", 4, blocked_in="sleeping").killed()
     found = verdict(job)
     assert (found.pitfall, found.culprits) == ("process-stuck", (2,))
 

@@ -43,7 +43,7 @@ def test_hosts_in_item_wait_for_the_rank_that_queued_less() -> None:
     for rank in (0, 1, 3):
         queued(job, rank, finished=8, ahead=2)
     queued(job, 2, finished=8, ahead=0, line="open")
-    job[2].doing("idle", job.line("open"), blocked_in="openat")
+    job[2].doing("idle", job.line("open"), blocked_in="opening a file")
     found = verdict(job)
     assert (found.pitfall, found.culprits, found.waiting) == ("process-stuck", (2,), (0, 1, 3))
     assert found.where is not None and found.where.line == job.line("open")
@@ -110,7 +110,7 @@ def test_a_gloo_group_beside_nccl_is_judged_by_its_own_numbers() -> None:
         job[rank].collective("broadcast", job.line("item"), control, root=0)
         job[rank].waits_in("barrier", job.line("barrier"), control)
     job[2].collective("broadcast", job.line("item"), control, root=0)
-    job[2].doing("idle", job.line("open"), blocked_in="openat")
+    job[2].doing("idle", job.line("open"), blocked_in="opening a file")
     found = verdict(job)
     assert (found.pitfall, found.culprits, found.waiting) == ("process-stuck", (2,), (0, 1))
 
@@ -127,6 +127,16 @@ def test_a_rank_whose_device_has_its_own_earlier_operation_pending_is_an_echo() 
     job[1].collective("all_reduce", job.line("train"), pair).doing("idle", job.line("item"))
     job[1].finished[pair] = 0
     job[2].finished[pair] = 0
-    job[2].doing("idle", job.line("open"), blocked_in="openat")
+    job[2].doing("idle", job.line("open"), blocked_in="opening a file")
     found = verdict(job)
     assert (found.culprits, found.waiting) == ((2,), (0, 1))
+
+
+def test_without_a_dump_the_line_that_synchronises_and_the_numbers_tell() -> None:
+    job = Job(3, SCRIPT, backend="nccl")
+    for rank, ahead in ((0, 2), (1, 2), (2, 0)):
+        queued(job, rank, finished=5, ahead=ahead)
+        job[rank].finished.clear()
+    job[2].doing("idle", job.line("open"), blocked_in="opening a file")
+    found = verdict(job)
+    assert (found.pitfall, found.culprits, found.waiting) == ("process-stuck", (2,), (0, 1))

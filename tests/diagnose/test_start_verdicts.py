@@ -36,7 +36,7 @@ def in_init(job: Job, *ranks: int, **facts: object) -> Job:
 
 def test_a_rank_that_sleeps_before_init_is_missing_and_its_line_is_shown() -> None:
     job = in_init(Job(3, SCRIPT), 0, 1)
-    job[2].set(initialized="no", claimed_rank=None).doing("idle", job.line("sleep"), blocked_in="clock_nanosleep")
+    job[2].set(initialized="no", claimed_rank=None).doing("idle", job.line("sleep"), blocked_in="sleeping")
     found = verdict(job)
     assert (found.pitfall, found.culprits, found.waiting, found.proven) == ("missing-rank", (2,), (0, 1), False)
     assert found.where is not None and found.where.line == job.line("sleep")

@@ -35,7 +35,7 @@ def one_missing(mark: str, **doing: object) -> Job:
 
 
 def test_a_sleeping_rank_is_stuck_at_its_line() -> None:
-    job = one_missing("sleep", blocked_in="clock_nanosleep")
+    job = one_missing("sleep", blocked_in="sleeping")
     found = verdict(job)
     assert (found.pitfall, found.culprits, found.waiting) == ("process-stuck", (2,), (0, 1))
     assert found.where is not None and found.where.line == job.line("sleep")
@@ -56,7 +56,7 @@ def test_a_user_who_asks_early_gets_the_best_guess_with_less_confidence() -> Non
 
 def test_a_spinning_rank_is_told_from_a_sleeping_one() -> None:
     assert verdict(one_missing("lock", busy=0.99)).pitfall == "process-spinning"
-    assert "lock" in verdict(one_missing("lock", blocked_in="futex")).sentence
+    assert "lock" in verdict(one_missing("lock", blocked_in="waiting for a lock")).sentence
 
 
 def test_a_stopped_process_is_frozen_after_two_seconds_and_not_proven() -> None:
@@ -94,7 +94,7 @@ def test_in_a_grid_of_groups_only_the_sleeping_rank_is_the_root() -> None:
     job[2].waits_in("all_reduce", reduce, rows[1])
     job[0].collective("all_reduce", reduce, rows[0]).waits_in("all_reduce", reduce, columns[0])
     job[1].collective("all_reduce", reduce, rows[0]).waits_in("all_reduce", reduce, columns[1])
-    job[3].doing("idle", job.line("sleep"), blocked_in="clock_nanosleep")
+    job[3].doing("idle", job.line("sleep"), blocked_in="sleeping")
     found = verdict(job)
     assert (found.pitfall, found.culprits, found.waiting) == ("process-stuck", (3,), (0, 1, 2))
 

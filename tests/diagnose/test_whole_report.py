@@ -103,7 +103,7 @@ def test_a_thousand_ranks_make_one_short_sentence() -> None:
     job = Job(1000, "dist.barrier()  # <- barrier\nlock.acquire()  # <- lock\n")
     for rank in range(1000):
         if rank == 37:
-            job[rank].doing("idle", job.line("lock"), blocked_in="futex")
+            job[rank].doing("idle", job.line("lock"), blocked_in="waiting for a lock")
         else:
             job[rank].waits_in("barrier", job.line("barrier"))
     found = diagnose(job.snapshot()).verdict

@@ -238,22 +238,26 @@ def expectation(label: Label) -> str:
 
 
 def rows() -> dict[str, str]:
-    """The rows that README.md holds now, by job."""
+    """What README.md says now about each job: the last cell of its row."""
     if not README.exists():
         return {}
     table = README.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
-    return {line.split("|")[1].strip(): line for line in table.splitlines()[3:] if line.startswith("| ")}
+    cells = [line.strip("| ").split(" | ", 3) for line in table.splitlines()[3:] if line.startswith("| ")]
+    return {name: text for name, _, _, text in cells}
 
 
-def write_row(label: Label, text: str) -> None:
-    """Put one row into README.md's table, in order; rows of jobs that are gone are dropped."""
-    table = rows()
-    table[label.name] = f"| {label.name} | {label.nproc} | {expectation(label)} | {text} |"
-    order = [job.name for job in all_jobs() if job.name in table]
-    body = "\n".join([BEGIN, HEADER, *(table[name] for name in order), END])
+def write_rows(news: dict[str, str]) -> None:
+    """Put `news` into README.md's table, in order, with today's labels; rows of jobs that are gone are dropped."""
+    seen = rows() | news
+    lines = [
+        f"| {job.name} | {job.nproc} | {expectation(job)} | {seen[job.name]} |"
+        for job in all_jobs()
+        if job.name in seen
+    ]
     whole = README.read_text(encoding="utf-8") if README.exists() else f"{BEGIN}\n{END}\n"
     before, _, rest = whole.partition(BEGIN)
-    README.write_text(before + body + rest.partition(END)[2], encoding="utf-8")
+    table = "\n".join([BEGIN, HEADER, *lines, END])
+    README.write_text(before + table + rest.partition(END)[2], encoding="utf-8")
 
 
 def main() -> None:
@@ -261,9 +265,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="job names or kinds")
     parser.add_argument("--new", action="store_true", help="only jobs without a row")
+    parser.add_argument("--labels", action="store_true", help="only write the labels anew, run nothing")
     parser.add_argument("--dry", action="store_true", help="print, leave README.md alone")
     options = parser.parse_args()
     known = rows()
+    if options.labels:
+        return write_rows({})
     for label in all_jobs():
         chosen = not options.names or label.name in options.names or label.kind in options.names
         if not chosen or (options.new and label.name in known):
@@ -271,7 +278,7 @@ def main() -> None:
         text = in_one_line(observe(label))
         print(f"{label.name}: [{expectation(label)}] {text}", flush=True)
         if not options.dry:
-            write_row(label, text)
+            write_rows({label.name: text})
 
 
 if __name__ == "__main__":

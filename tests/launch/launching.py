@@ -88,17 +88,6 @@ class Launching:
                 continue
         return found
 
-    def guards(self) -> list[psutil.Process]:
-        found = []
-        for process in psutil.process_iter():
-            try:
-                line = process.cmdline()
-                if len(line) > 3 and line[3].endswith("guard_process.py"):
-                    found.append(process)
-            except psutil.Error:
-                continue
-        return found
-
 
 def wait_until(condition: Callable[[], object], limit: float = 30.0) -> None:
     """Fails the test if it does not become true in time."""

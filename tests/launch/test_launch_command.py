@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 from launching import Launching, wait_until
@@ -41,6 +42,14 @@ def test_the_watcher_is_told_of_the_command_and_its_ranks_get_the_environment(la
     assert names.index("start") < names.index("command_started") < names.index("finish")
 
 
+def test_a_python_program_prints_at_once_although_its_output_is_a_pipe(launching: Launching) -> None:
+    script = launching.script("import time\nprint('up')\ntime.sleep(30)\n")
+    process = launching.start("--", sys.executable, script)
+    assert process.stdout is not None and process.stdout.readline() == b"up\n"
+    process.send_signal(signal.SIGTERM)
+    assert launching.end(process, 20).code == 143
+
+
 def test_standard_input_reaches_the_command(launching: Launching) -> None:
     (launching.folder / "input").write_text("typed\n")
     with (launching.folder / "input").open() as typed:
@@ -71,8 +80,25 @@ def test_user_signals_are_passed_on_and_end_nothing(launching: Launching) -> Non
 
 def test_on_hang_stop_ends_everything_below_the_command(launching: Launching) -> None:
     launching.environment["FAKE_WATCHER_STOP_COMMAND"] = "0.5"
-    done = launching.run("--on-hang", "stop", "--", "bash", "-c", "sleep 60 & sleep 61 & wait")
+    done = launching.run("--on-hang", "stop", "--", "bash", "-c", "sleep 60 & setsid sleep 61 & wait")
     assert done.code == 124 and not launching.processes()
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_ends_everything_below_the_command_at_once(
+    launching: Launching, second: signal.Signals
+) -> None:
+    """Also what a launcher has started in sessions of their own, as torchrun does with its ranks."""
+    deaf = (
+        "trap '' INT TERM; setsid bash -c \"trap '' INT TERM; while :; do sleep 1; done\" & echo up; sleep 60; sleep 60"
+    )
+    process = launching.start("--", "bash", "-c", deaf)
+    assert process.stdout is not None and process.stdout.readline() == b"up\n"
+    process.send_signal(signal.SIGINT)
+    wait_until(lambda: '"interrupt"' in (launching.folder / "calls.jsonl").read_text())
+    process.send_signal(second)
+    done = launching.end(process, 10)
+    assert done.code == 137 and not launching.processes()
 
 
 def test_a_command_that_cannot_be_started_is_wrong_usage(launching: Launching) -> None:

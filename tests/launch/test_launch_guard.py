@@ -12,7 +12,7 @@ import psutil
 import pytest
 from launching import Launching, wait_until
 
-from rankcall.launch.guard import MARK_VARIABLE, Guard
+from rankcall.launch.guard import Guard
 
 # A launcher as small as can be: starts a guard and children, says their pids, and waits.
 SMALL_LAUNCHER = """
@@ -88,7 +88,7 @@ def test_the_guard_never_ends_a_stranger_with_a_reused_pid(launching: Launching)
     """It is told of a pid with another start time than the process has now."""
     stranger = subprocess.Popen(["sleep", "60"], cwd=launching.folder, start_new_session=True)
     program = Path(sys.modules[Guard.__module__].__file__ or "").with_name("guard_process.py")
-    guard = subprocess.Popen([sys.executable, "-I", "-S", str(program), f"{MARK_VARIABLE}=none"], stdin=subprocess.PIPE)
+    guard = subprocess.Popen([sys.executable, "-I", "-S", str(program), "NO_MARK=none"], stdin=subprocess.PIPE)
     guard.communicate(f"rank {stranger.pid} 1\n".encode(), timeout=10)
     assert stranger.poll() is None
     stranger.kill()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import pathlib
+import re
 import resource
 import signal
 import subprocess
@@ -70,9 +73,9 @@ def test_the_same_error_on_every_rank_is_printed_once(launching: Launching) -> N
 
 def test_json_is_the_only_thing_of_ours_when_asked_for(launching: Launching) -> None:
     script = launching.script("import sys\nprint('line', flush=True)\nsys.exit(3)\n")
-    done = launching.run("--nproc-per-node", "1", "--format", "json", script)
+    done = launching.run("--format", "json", "--", sys.executable, script)
     first, rest = done.out.split(b"\n", 1)
-    assert done.code == 1 and first == b"line" and done.err == ""
+    assert done.code == 3 and first == b"line" and done.err == ""
     assert json.loads(rest)["schema"] == "rankcall.report/1"
 
 
@@ -133,17 +136,20 @@ def test_a_line_of_300_megabytes_needs_little_memory_and_is_whole(launching: Lau
         "import os\nblock = b'x' * (1 << 20)\nfor _ in range(300):\n"
         "    view = memoryview(block)\n    while view:\n        view = view[os.write(1, view):]\n"
     )
-    # In a shell of its own, so that the launcher's memory can be told from ours.
+    most = 0
     with open(os.devnull, "wb") as nowhere:
-        process = launching.start("--nproc-per-node", "1", script, stdout=nowhere, stderr=nowhere)
-        _, status, usage = os.wait4(process.pid, 0)
-    process.returncode = os.waitstatus_to_exitcode(status)
+        process = launching.start("--", sys.executable, script, stdout=nowhere, stderr=nowhere)
+        while process.poll() is None:
+            with contextlib.suppress(OSError):
+                status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+                most = max([most, *(int(found) for found in re.findall(r"VmHWM:\s+(\d+) kB", status))])
+            time.sleep(0.01)
     assert process.returncode == 0
-    assert usage.ru_maxrss < 900 * 1024  # most of it is torch; the limit is far below the line's length on top
-    (raw,) = (launching.run_dir / "attempt-0" / "logs").glob("*-rank0.stdout")
-    assert raw.stat().st_size == 300 << 20
-    raw.unlink()
-    next((launching.run_dir / "attempt-0" / "logs").glob("*-rank0.log")).unlink()
+    assert 0 < most < 150 * 1024
+    logs = launching.run_dir / "attempt-0" / "logs"
+    assert next(logs.glob("*.stdout")).stat().st_size == 300 << 20
+    for path in logs.iterdir():
+        path.unlink()
 
 
 @pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/proc/mounts"), reason="needs to mount a tiny disk")
@@ -164,15 +170,13 @@ def test_a_full_disk_under_the_run_folder_hurts_nobody(launching: Launching) -> 
 
 
 def test_a_console_that_nobody_reads_any_more_ends_nothing(launching: Launching) -> None:
-    script = launching.script(
-        "import time\nfor i in range(2000):\n    print('line', i)\ntime.sleep(1)\nprint('last')\n"
-    )
-    process = launching.start("--nproc-per-node", "2", script)
+    script = launching.script("for i in range(200000):\n    print('line', i)\nprint('last')\n")
+    process = launching.start("--", sys.executable, script)
     assert process.stdout is not None and process.stdout.readline().startswith(b"line")
     process.stdout.close()
     process.wait(60)
     assert process.returncode == 0
-    (raw,) = (launching.run_dir / "attempt-0" / "logs").glob("*-rank1.stdout")
+    (raw,) = (launching.run_dir / "attempt-0" / "logs").glob("*.stdout")
     assert raw.read_bytes().endswith(b"last\n")
 
 
@@ -180,19 +184,16 @@ def test_a_paused_console_does_not_hold_up_the_ranks(launching: Launching) -> No
     script = launching.script(
         "import pathlib\nfor i in range(200000):\n    print('line', i, 'x' * 40)\npathlib.Path('done').touch()\n"
     )
-    process = launching.start("--nproc-per-node", "1", script)
+    process = launching.start("--", sys.executable, script)
     wait_until((launching.folder / "done").exists, 60)  # 10 MB printed, and nobody has read a byte
     assert len(launching.end(process).out.splitlines()) == 200_000
 
 
 def test_closed_standard_streams_are_no_trouble(launching: Launching) -> None:
     script = launching.script("import pathlib\nprint('hello')\npathlib.Path('done').touch()\n")
-    line = subprocess.list2cmdline(["--nproc-per-node", "1", script])
-    command = launching.command([])
-    shell = 'exec "$@" <&- >&- 2>&-'
-    done = subprocess.run(
-        ["bash", "-c", shell, "bash", *command, *line.split()], cwd=launching.folder, timeout=60, check=False
-    )
+    command = launching.command(["--", sys.executable, script])
+    shell = ["bash", "-c", 'exec "$@" <&- >&- 2>&-', "bash"]
+    done = subprocess.run([*shell, *command], cwd=launching.folder, timeout=60, check=False)
     assert done.returncode == 0 and (launching.folder / "done").exists()
 
 
@@ -223,11 +224,6 @@ def test_what_a_pipe_reads_from_us_ends_with_us(launching: Launching) -> None:
     began = time.monotonic()
     done = launching.run("--nproc-per-node", "1", script, limit=20)
     assert done.code == 0 and done.out == b"done\n" and time.monotonic() - began < 15
-    assert not [guard for guard in launching.guards() if str(process_id(guard)) in str(done.run_dir)]
-
-
-def process_id(process: object) -> int:
-    return int(getattr(process, "pid", 0))
 
 
 def test_ctrl_c_shows_who_was_where(launching: Launching) -> None:
@@ -282,7 +278,7 @@ def test_nohup_means_that_the_terminal_may_close(launching: Launching) -> None:
     script = launching.script("import time\nprint('up', flush=True)\ntime.sleep(2)\nprint('done')\n")
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        process = launching.start("--nproc-per-node", "1", script)
+        process = launching.start("--", sys.executable, "-u", script)
     finally:
         signal.signal(signal.SIGHUP, before)
     assert process.stdout is not None and process.stdout.readline() == b"up\n"

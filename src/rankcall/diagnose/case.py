@@ -119,6 +119,15 @@ class Case:
         steps = max((steps_of(s) for s in standings), default=0)
         return steps or max((s.process.counters.backwards for s in standings), default=0)
 
+    def short_of_steps(self, ranks: Sequence[int]) -> str:
+        """`has no more than 29 steps, rank 0 goes on to another`."""
+        mine, rest = self.steps(ranks), self.rest(ranks)
+        go_on = words.verb(rest, "goes on", "go on")
+        if not mine:
+            return f"left the loop while {words.ranks_text(rest)} {go_on}"
+        have = words.verb(ranks, "has", "have")
+        return f"{have} no more than {words.count(mine, 'step')}, {words.ranks_text(rest)} {go_on} to another"
+
     def step_at(self, ranks: Sequence[int]) -> int | None:
         """The step at which these ranks parted, counted from 0."""
         for rank in ranks:
@@ -128,19 +137,31 @@ class Case:
                 return event.step
         return None
 
-    def now(self, ranks: Sequence[int]) -> str:
-        """`wait in barrier, train.py:64` or `have ended`, for the end of a sentence."""
+    def stands(self, ranks: Sequence[int]) -> str:
+        """`wait in barrier at train.py:64`, `was last in …` or `have ended`, for the end of a sentence."""
         texts: dict[str, None] = {}
         for rank in ranks:
             standing = self.roll.standings[rank]
             if standing.wait is not None:
-                verb = words.verb(ranks, "waits", "wait") if standing.alive else words.verb(ranks, "was", "were")
-                texts[f"{verb} in {words.operation(standing.wait)}{words.at(standing.wait.site)}"] = None
-            elif not standing.alive:
+                verb = words.verb(ranks, "waits", "wait") if standing.present else words.verb(ranks, "was", "were")
+                last = "" if standing.present else " last"
+                texts[f"{verb}{last} in {words.operation(standing.wait)}{words.at(standing.wait.site)}"] = None
+            elif not standing.present:
                 texts[words.verb(ranks, "has ended", "have ended")] = None
             else:
-                texts[f"{words.verb(ranks, 'is', 'are')} in {standing.thread.phase}"] = None
+                texts[f"{words.verb(ranks, 'is', 'are')} in phase {standing.thread.phase}"] = None
         return " or ".join(list(texts)[:2])
+
+    def ending(self, ranks: Sequence[int], done_at: Frame | None = None) -> str:
+        """The end of a verdict's sentence: where these ranks are now, and where the others wait. Nothing about
+        their own place if it is the one the sentence has just named."""
+        rest = self.rest(ranks)
+        first = self.roll.standings[ranks[0]]
+        now = "now " if first.present else ""
+        others = f"{words.ranks_text(rest)} {self.stands(rest)}"
+        if done_at is not None and first.wait is not None and same_place(first.wait.site, done_at):
+            return f"; {others}"
+        return f", and {now}{self.stands(ranks)}, where {others}"
 
     def evidence(self, ranks: Sequence[int]) -> tuple[Evidence, ...]:
         """For one rank of each party: what it did at the place of parting; and these ranks' counters."""

@@ -9,9 +9,10 @@ from rankcall.diagnose.drafts import Draft
 from rankcall.diagnose.exceptions import pitfall_of, text_of
 from rankcall.diagnose.frames import code_of, innermost_user, is_user_file
 from rankcall.diagnose.log_text import fatal_stack, worker_frames
+from rankcall.diagnose.rings import last_exception_event
 from rankcall.diagnose.roll import Roll, Standing
 from rankcall.findings import Evidence, Rival
-from rankcall.snapshot import ExceptionNote, Frame
+from rankcall.snapshot import Event, ExceptionNote, Frame
 
 # Ranks that fail alike within this time have the same fault; an echo would not fail alike.
 TOGETHER_S = 0.5
@@ -60,25 +61,30 @@ def _gap(one: Standing, other: Standing) -> float:
 
 
 def _others(roll: Roll, culprits: Sequence[int]) -> tuple[int, ...]:
-    return tuple(rank for rank in roll.standings if rank not in culprits)
+    """The ranks that stood in a call when the failure reached them, or still do."""
+    return tuple(rank for rank, s in roll.standings.items() if rank not in culprits and s.wait is not None)
 
 
 def _exception(roll: Roll, first: Standing, note: ExceptionNote, failed: Sequence[Standing]) -> Draft:
     pitfall, confidence = pitfall_of(note)
     culprits = alike(first, failed)
     place = exception_place(roll, note)
+    if pitfall == "loader-worker-died" and "worker process" not in note.message:
+        # The news of a dead worker interrupts the main process anywhere: the loader's own line says more.
+        place = _loader_line(first) or place
     who = words.ranks_text(culprits) if len(culprits) > 1 else roll.place_name(first.rank)
     everyone = len(culprits) == len(roll.standings) > 1
     subject = "every rank" if everyone else who
-    raised = words.shorten(text_of(note), 200)
+    raised = words.shorten(_said(note), 200)
     names = f" The parameters: {', '.join(note.parameters[:20])}." if note.parameters else ""
     sentence = f"{subject} raised {raised}{words.at(place)}"
-    if not everyone and _others(roll, culprits):
+    if not everyone and len(roll.standings) > len(culprits):
         sentence += ", the first to fail; what the others say came after"
     elif everyone:
         sentence += ": the same fault everywhere"
     code = code_of(place, roll.snapshot.sources)
-    why = f"{who} ended by an exception of its own{words.at(place)}"
+    own = words.verb(culprits, "its own", "their own")
+    why = f"{who} ended by an exception of {own}{words.at(place)}"
     why += f" (`{code}`)." if code else "."
     why += names
     echoes = [s for s in roll.standings.values() if s.ending in ("echo", "abort")]
@@ -107,6 +113,20 @@ def _exception(roll: Roll, first: Standing, note: ExceptionNote, failed: Sequenc
         rivals=rivals,
         evidence=tuple(evidence),
     )
+
+
+def _said(note: ExceptionNote) -> str:
+    """The exception in one line; of a loader worker's, the line that says what happened in the worker."""
+    if "DataLoader worker process" in note.message:
+        lines = [line.strip() for line in note.message.splitlines() if line.strip()]
+        return f"{lines[-1]} (in a DataLoader worker)"
+    return text_of(note)
+
+
+def _loader_line(standing: Standing) -> Frame | None:
+    """Where the rank draws its batches."""
+    events = (event for event in reversed(standing.process.ring) if event.kind == "batch")
+    return next((event.site for event in events if event.site is not None), None)
 
 
 def _exception_fixes(pitfall: str, note: ExceptionNote, place: Frame | None) -> tuple[str, ...]:
@@ -161,7 +181,7 @@ def _by_signal(roll: Roll, first: Standing, failed: Sequence[Standing]) -> Draft
     sentence = f"{who} {words.verb(culprits, 'was', 'were')} ended by {name}"
     if place is not None:
         sentence += f", last seen{words.at(place)}"
-    if _others(roll, culprits):
+    if len(roll.standings) > len(culprits):
         sentence += "; what the others say came after"
     evidence = [Evidence("exit", f"ended by {name}", first.rank, first.process.host, first.ended_at)]
     evidence += [Evidence("kernel or cgroup log", line, first.rank, first.process.host) for line in lines[:3]]
@@ -206,8 +226,36 @@ def _last_place(roll: Roll, standing: Standing) -> Frame | None:
     return next((event.site for event in reversed(standing.process.ring) if event.site is not None), None)
 
 
+def _is_user(roll: Roll, frame: Frame | None) -> bool:
+    return frame is not None and is_user_file(frame.file, roll.snapshot.sources)
+
+
+def _unnoted_exception(roll: Roll, first: Standing, raised: Event) -> Draft:
+    """Somebody caught the exception and left with an error code (torch.multiprocessing does): its type is known."""
+    in_init = first.process.initialized == "entered"
+    pitfall, confidence = ("port-in-use", 0.6) if in_init and "Network" in raised.op else ("program-error", 0.8)
+    return Draft(
+        pitfall=pitfall,
+        culprits=(first.rank,),
+        confidence=confidence,
+        proven=True,
+        sentence=f"{roll.place_name(first.rank)} raised {raised.op or 'an exception'}{words.at(raised.site)} and left "
+        "with an error code",
+        why="The exception passed this line; its text was not recorded. The rank's log holds the traceback.",
+        where=raised.site,
+        waiting=_others(roll, (first.rank,)),
+        rivals=(Rival("master-unreachable", 0.2, "The traceback in the rank's log says which address failed."),)
+        if pitfall == "port-in-use"
+        else (),
+        evidence=(Evidence("record", f"{raised.op} passed here", first.rank, first.process.host, raised.time),),
+    )
+
+
 def _by_exit(roll: Roll, first: Standing, failed: Sequence[Standing]) -> Draft:
     note, end = first.process.exit_note, first.process.exit
+    raised = last_exception_event(first)
+    if raised is not None and (note is None or not _is_user(roll, note.site)):
+        return _unnoted_exception(roll, first, raised)
     code = end.code if end is not None and end.code is not None else note.code if note is not None else None
     site = note.site if note is not None else None
     same = [

@@ -37,6 +37,7 @@ _ECHO = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _DISTRIBUTED_TYPES = re.compile(r"(^|\.)(Dist\w*Error|RuntimeError|TimeoutError|ConnectionError|C10dError)$")
+_CHAINED = re.compile(r"([\w.]+\.)?(Dist\w*Error|RuntimeError|C10dError)\b")
 _FROM_TORCH = re.compile(r"/torch/")
 _STOPPED = re.compile(r"(^|\.)(KeyboardInterrupt|SignalException|SystemExit)$")
 _TIMEOUT = re.compile(r"timed? ?-?out|timeout", re.IGNORECASE)
@@ -68,7 +69,7 @@ def nature(note: ExceptionNote) -> Nature:
     if is_echo_text(note.message) and _speaks_for_torch(note):
         return "echo"
     # `raise TrainingError(…) from error`: what was raised on top of an echo is an echo too.
-    if any(is_echo_text(text) for text in note.chain):
+    if any(_CHAINED.match(text) and is_echo_text(text) for text in note.chain):
         return "echo"
     return "own"
 

@@ -24,7 +24,7 @@ def judge(roll: Roll, graph: Graph) -> Draft | None:
     gone = [rank for rank in graph.roots if rank in roll.standings and roll.standings[rank].ending == "left"]
     live = [rank for rank in graph.roots if rank in roll.standings and roll.standings[rank].present]
     pairs = p2p.judge(roll, graph)
-    if pairs is not None and not live:
+    if pairs is not None and not live and not any(_called_exit(roll, rank) for rank in gone):
         return pairs
     if gone:
         return _gone(roll, graph, gone)
@@ -37,6 +37,11 @@ def judge(roll: Roll, graph: Graph) -> Draft | None:
     if live:
         return roots.judge(roll, live, graph.waiting_for(tuple(live)))
     return pairs
+
+
+def _called_exit(roll: Roll, rank: int) -> bool:
+    note = roll.standings[rank].process.exit_note
+    return note is not None and note.kind == "exit"
 
 
 def _nobody_waits(roll: Roll) -> Draft | None:
@@ -227,7 +232,7 @@ def _inversion(roll: Roll, graph: Graph) -> Draft | None:
         wait = roll.standings[ranks[0]].wait
         assert wait is not None
         parts.append(f"{words.ranks_text(ranks)} {words.verb(ranks, 'waits', 'wait')} in {words.operation(wait)} of "
-                     f"group {group_name(roll, key)}{words.at(wait.site)}")  # fmt: skip
+                     f"{group_name(roll, key)}{words.at(wait.site)}")  # fmt: skip
     first = roll.standings[circle[0]].wait
     return Draft(
         pitfall="group-order-inversion",
@@ -250,10 +255,17 @@ def _inversion(roll: Roll, graph: Graph) -> Draft | None:
 
 
 def group_name(roll: Roll, key: str) -> str:
-    """The group's description or members, as a person would say it."""
-    for standing in roll.standings.values():
-        for group in standing.process.groups:
-            if group.key == key and group.description and group.description != "undefined":
-                return f"{group.description} ({words.span_text(group.members)})" if group.members else key
+    """The group as a person would say it: `the default group`, `group mesh_data (0, 2)`, `the group of ranks 0, 1`."""
+    groups = [group for s in roll.standings.values() for group in s.process.groups]
+    found = next((group for group in groups if group.key == key), None)
     members = roll.members.get(key, ())
-    return f"of ranks {words.span_text(members)}" if members else key
+    if found is None or not members:
+        return f"group {key}"
+    if found.description == "default_pg":
+        return "the default group"
+    if found.description and found.description != "undefined":
+        return f"group {found.description} ({words.span_text(members)})"
+    alike = [group.key for group in groups if group.members == members and group.key != key]
+    if alike:
+        return f"group number {found.incarnation + 1} of ranks {words.span_text(members)}"
+    return f"the group of ranks {words.span_text(members)}"

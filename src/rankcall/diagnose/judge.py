@@ -8,7 +8,7 @@ from rankcall.diagnose import crash, hang, mismatch, notes, rows, start
 from rankcall.diagnose.drafts import Draft, to_finding, to_verdict
 from rankcall.diagnose.graph import Graph, build
 from rankcall.diagnose.roll import Roll, call_roll
-from rankcall.diagnose.roots import frozen
+from rankcall.diagnose.roots import frozen, moves, works
 from rankcall.diagnose.roots import judge as judge_roots
 from rankcall.diagnose.waits import with_waits
 from rankcall.findings import Evidence, Finding, Job, Outcome, Report
@@ -109,6 +109,8 @@ def _allowed(roll: Roll, draft: Draft) -> Draft | None:
     stopped = draft.pitfall == "process-frozen" and all(frozen(roll, rank) for rank in draft.culprits)
     if (draft.proven and settled) or stopped:
         return draft
-    if snapshot.reason in ("request", "interrupt"):
+    # A rank that computes or moves is on its way: that is no answer to "what is wrong?".
+    on_its_way = any(works(roll.standings[r]) or moves(roll, r) for r in draft.culprits if r in roll.standings)
+    if snapshot.reason in ("request", "interrupt") and not on_its_way:
         return dataclasses.replace(draft, confidence=draft.confidence * ASKED_EARLY)
     return None

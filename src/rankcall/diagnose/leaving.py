@@ -140,23 +140,6 @@ def _counts_steps(jump: Jump) -> bool:
     )
 
 
-def _tail(case: Case, party: Party) -> str:
-    rest = case.rest(party.ranks)
-    return f", and now {case.now(party.ranks)}, where {words.ranks_text(rest)} {case.now(rest)}"
-
-
-def _counts(case: Case, party: Party) -> str:
-    """Steps, or batches where no optimizer was seen: `has taken 29 steps, rank 0 is in another one`."""
-    mine = case.steps(party.ranks)
-    rest = case.rest(party.ranks)
-    return (
-        f"{words.verb(party.ranks, 'has', 'have')} no more than {words.count(mine, 'step')}, "
-        f"{words.ranks_text(rest)} {words.verb(rest, 'goes', 'go')} on to another"
-        if mine
-        else f"left the loop while {words.ranks_text(rest)} {words.verb(rest, 'goes', 'go')} on"
-    )
-
-
 def _uneven(case: Case, party: Party, place: Frame | None, reason: str, confidence: float) -> Draft:
     ranks = party.ranks
     rivals = (
@@ -167,7 +150,7 @@ def _uneven(case: Case, party: Party, place: Frame | None, reason: str, confiden
         culprits=ranks,
         confidence=confidence,
         proven=True,
-        sentence=f"{case.who(ranks)} {_counts(case, party)}: {reason}{words.at(place)}{_tail(case, party)}",
+        sentence=f"{case.who(ranks)} {case.short_of_steps(ranks)}: {reason}{words.at(place)}{case.ending(party.ranks)}",
         why=f"Each step needs every rank. {case.who(ranks)} had nothing left to do a step with: {reason}.",
         where=place,
         waiting=case.rest(ranks),
@@ -186,8 +169,8 @@ def _stopped(case: Case, party: Party, jump: Jump, *, sure: bool) -> Draft:
         culprits=ranks,
         confidence=0.88 if sure else 0.75,
         proven=True,
-        sentence=f"{case.who(ranks)} {_counts(case, party)}: {words.verb(ranks, 'it', 'they')} left the loop"
-        f"{words.at(place)}{_tail(case, party)}",
+        sentence=f"{case.who(ranks)} {case.short_of_steps(ranks)}: {words.verb(ranks, 'it', 'they')} left the loop"
+        f"{words.at(place)}{case.ending(party.ranks)}",
         why=f"The loop can be left by `{jump.kind}` under `{code}`; the others did not leave it there.",
         where=place,
         waiting=case.rest(ranks),
@@ -210,7 +193,7 @@ def _left_program(case: Case, party: Party, place: Frame) -> Draft:
         confidence=0.9,
         proven=True,
         sentence=f"{case.who(ranks)} left the program with exit code 0{words.at(place)} after "
-        f"{words.count(case.steps(ranks), 'step')}, while {words.ranks_text(rest)} {case.now(rest)}",
+        f"{words.count(case.steps(ranks), 'step')}, while {words.ranks_text(rest)} {case.stands(rest)}",
         why="It ended as if all were done, and said nothing to its group; the others still needed it.",
         where=place,
         waiting=rest,

@@ -38,7 +38,7 @@ def evaluation(case: Case, party: Party) -> Draft | None:
         confidence=0.92 if guard is not None else 0.8,
         proven=True,
         sentence=f"{case.who(ranks)} alone {words.verb(ranks, 'runs', 'run')} the wrapped model"
-        f"{words.at(event.site)}, and now {case.now(ranks)}, where {words.ranks_text(rest)} {case.now(rest)}",
+        f"{words.at(event.site)}{case.ending(ranks, event.site)}",
         why=f"{condition}A wrapped model's forward is a collective: DDP sends its buffers, FSDP gathers its "
         "parameters, in evaluation too. The others do not take part.",
         where=event.site,
@@ -107,8 +107,8 @@ def collective(case: Case, party: Party, guard: Guard | None, *, confidence: flo
         confidence=confidence,
         proven=True,
         sentence=f"{case.who(ranks)} alone {words.verb(ranks, 'calls', 'call')} {words.operation(event)}"
-        f"{words.at(event.site)}{', in the except branch' if guard and guard.branch == 'except' else ''}, and now "
-        f"{case.now(ranks)}, where {words.ranks_text(rest)} {case.now(rest)}",
+        f"{words.at(event.site)}{', in the except branch' if guard and guard.branch == 'except' else ''}"
+        f"{case.ending(ranks, event.site)}",
         why=f"{condition}The others went on to {_next_of(case, party)} and do not come to `{code}`."
         if code
         else f"{condition}The others went on to {_next_of(case, party)}.",
@@ -158,7 +158,8 @@ def missed(case: Case, party: Party, reference: Party, guard: Guard | None, plac
         proven=True,
         sentence=f"{case.who(ranks)} {words.verb(ranks, 'has', 'have')} not come to {words.operation(event)}"
         f"{words.at(event.site)} that {words.ranks_text(rest)} {words.verb(rest, 'is', 'are')} in: "
-        f"{words.verb(ranks, 'it', 'they')} went past it{at_place}, and now {case.now(ranks)}",
+        f"{words.verb(ranks, 'it', 'they')} went past it{at_place}, and "
+        f"{case.stands(ranks)}",
         why=f"Only some ranks reach {words.operation(event)}{words.at(event.site)}.{how}",
         where=place or party.site,
         waiting=rest,

@@ -85,7 +85,34 @@ def lane_of(standing: Standing, group: str, *, local: bool = True) -> Lane:
         or (local and event.kind in _LOCAL and event.group in ("", group))
     ]
     whole = not ring or ring[0].index == 0
+    unseen = _unseen_call(standing, group)
+    if unseen is not None:
+        events.append(unseen)
     return Lane(standing.rank, events, whole, standing.ending == "left")
+
+
+def _unseen_call(standing: Standing, group: str) -> Event | None:
+    """A collective that C++ started outside any forward or backward: only the flight recorder has it."""
+    wait = standing.wait
+    if wait is None or wait.source != "flight-recorder" or wait.group != group or not wait.op:
+        return None
+    if standing.thread.phase in ("forward", "backward", "evaluate"):
+        return None
+    ring = standing.process.ring
+    if any(event.kind == "collective" and event.group == group and event.seq == wait.seq for event in ring[-64:]):
+        return None
+    return Event(
+        index=ring[-1].index + 1 if ring else 0,
+        time=(wait.since or 0.0) + standing.process.clock_offset,
+        kind="collective",
+        op=wait.op,
+        group=group,
+        seq=wait.seq,
+        numel=wait.numel,
+        dtype=wait.dtype,
+        site=wait.site,
+        step=ring[-1].step if ring else None,
+    )
 
 
 def find(roll: Roll, group: str, ranks: Sequence[int] | None = None) -> Parting | None:

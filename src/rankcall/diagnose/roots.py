@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from rankcall.diagnose import words
+from rankcall.diagnose.doing import action, state_words
 from rankcall.diagnose.drafts import Draft
 from rankcall.diagnose.frames import code_of, innermost_user
 from rankcall.diagnose.rings import last_time, steps_of
@@ -157,9 +158,7 @@ def _evidence(roll: Roll, standing: Standing, place: Frame | None, text: str) ->
 def _state_text(standing: Standing) -> str:
     process, thread = standing.process, standing.thread
     busy = busy_of(standing)
-    parts: list[str] = [process.state]
-    if process.blocked_in:
-        parts.append(f"in {process.blocked_in}")
+    parts = [state_words(process.state, process.blocked_in)]
     if busy is not None:
         parts.append(f"{busy:.0%} of a core")
     if thread.stable_for:
@@ -273,11 +272,11 @@ def _data(roll: Roll, standing: Standing, waiting: Sequence[int]) -> Draft:
     rivals = (Rival("slow-preprocessing", 0.25, "If it moves on by itself later, the loader is slow, not stuck."),)
     if worker is not None:
         child, frame = worker
-        blocked = f" in {child.blocked_in}" if child.blocked_in else ""
+        state = state_words(child.state, child.blocked_in)
         draft = _draft(
             roll, standing, waiting, "loader-stalled", 0.9,
             f"gets no batch after {steps}: its loader worker {child.pid} is stuck",
-            f"The main process waits for its DataLoader; worker {child.pid} is {child.state}{blocked}"
+            f"The main process waits for its DataLoader; worker {child.pid} is {state}"
             f"{words.at(frame)} in {frame.function or 'the dataset'}.",
             frame, rivals=rivals,
         )  # fmt: skip
@@ -311,7 +310,7 @@ def _on_storage(standing: Standing) -> bool:
 def _storage(roll: Roll, standing: Standing, waiting: Sequence[int]) -> Draft:
     return _draft(
         roll, standing, waiting, "storage-unreachable", 0.75, "is in uninterruptible sleep",
-        f"The kernel holds the process in {standing.process.blocked_in or 'a device or file system call'}: a disk or "
+        f"The kernel holds the process ({standing.process.blocked_in or 'a device or file system call'}): a disk or "
         "network file system that does not answer, most of the time.",
         place_of(roll, standing),
         rivals=(Rival("process-frozen", 0.2, "`cat /proc/PID/wchan` and `dmesg -T` name the driver it waits for."),),
@@ -321,17 +320,15 @@ def _storage(roll: Roll, standing: Standing, waiting: Sequence[int]) -> Draft:
 def _spinning(roll: Roll, standing: Standing, waiting: Sequence[int], busy: float) -> Draft:
     return _draft(
         roll, standing, waiting, "process-spinning", 0.85,
-        f"burns {busy:.0%} of a core without a step since {_since(roll, standing)}",
-        "The process computes all the time and comes to no recorded call: a loop that does not end, or a very long "
-        "computation.",
+        f"burns {min(busy, 1.0):.0%} of a core and has come to no recorded call for {_quiet_text(roll, standing)}",
+        "The process computes all the time and gets nowhere: a loop that does not end, or a very long computation.",
         place_of(roll, standing),
         rivals=(Rival("straggler", 0.2, "If it comes through later, the work there is only long."),),
     )  # fmt: skip
 
 
-def _since(roll: Roll, standing: Standing) -> str:
-    quiet = max(standing.thread.stable_for, _quiet_for(roll, standing.rank))
-    return f"{words.duration(quiet)} ago"
+def _quiet_text(roll: Roll, standing: Standing) -> str:
+    return words.duration(max(standing.thread.stable_for, _quiet_for(roll, standing.rank)))
 
 
 def _slow(roll: Roll, standing: Standing, waiting: Sequence[int]) -> Draft:
@@ -345,40 +342,16 @@ def _slow(roll: Roll, standing: Standing, waiting: Sequence[int]) -> Draft:
     )  # fmt: skip
 
 
-_ACTIONS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"\bsleep\("), "sleeps"),
-    (re.compile(r"(?i)flock|lockf|filelock|locking\("), "waits for a file lock"),
-    (re.compile(r"(?i)\b\w*(lock|mutex|cond|sema)\w*\b.*:?|\.acquire\("), "waits for a lock"),
-    (re.compile(r"(?i)\.(recv|recv_into|accept|connect|urlopen|get)\(.*(sock|http|url|conn)|sock\w*\.\w+\("),
-     "waits for a socket"),
-    (re.compile(r"(?i)urlopen|requests\.|\.recv\(|\.accept\("), "waits for a socket"),
-    (re.compile(r"subprocess|check_output|check_call|\.communicate\(|Popen|\.wait\(\)|os\.system|waitpid"),
-     "waits for another process or event"),
-    (re.compile(r"\.get\("), "waits for a queue"),
-    (re.compile(r"\binput\("), "waits for input from the terminal"),
-    (re.compile(r"\.join\(\)"), "waits for a thread or process to end"),
-    (re.compile(r"\bopen\(|\.read\w*\("), "waits for a file or pipe"),
-)  # fmt: skip
-
-
-def action(code: str, blocked_in: str | None) -> str:
-    """What it is stuck in, in words: from the code of its line and the system call it sleeps in."""
-    for pattern, text in _ACTIONS:
-        if code and pattern.search(code):
-            return text
-    return f"is blocked in {blocked_in}" if blocked_in else "does not move"
-
-
 def _stuck(roll: Roll, standing: Standing, waiting: Sequence[int]) -> Draft:
     place = place_of(roll, standing)
     code = code_of(place, roll.snapshot.sources)
     known = bool(standing.thread.stack) or standing.process.blocked_in is not None
-    blocked = f", blocked in {standing.process.blocked_in}" if standing.process.blocked_in else ""
+    state = state_words(standing.process.state, standing.process.blocked_in)
     return _draft(
         roll, standing, waiting, "process-stuck", 0.9 if known else 0.5,
         f"{action(code, standing.process.blocked_in)} outside any collective",
-        f"The process is {standing.process.state}{blocked}, and its record has not changed for "
-        f"{words.duration(max(standing.thread.stable_for, _quiet_for(roll, standing.rank)))}."
+        f"The process is {state}, and its record has not changed for "
+        f"{_quiet_text(roll, standing)}."
         + (f" Its line is `{code}`." if code else ""),
         place,
         rivals=() if known else (

@@ -52,7 +52,7 @@ def _backward_draft(
         confidence=0.92 if len(found) == 1 else 0.85 if found else 0.75,
         proven=True,
         sentence=f"{case.who(ranks)} {_counts(case, ranks)}{since_text}: {words.verb(ranks, 'it', 'they')} skipped one"
-        f"{words.at(place)}, and now {case.now(ranks)}, where {words.ranks_text(rest)} {case.now(rest)}",
+        f"{words.at(place)}{case.ending(ranks)}",
         why=f"{why}{how}. From there on every backward met the wrong partner.",
         where=place,
         waiting=rest,
@@ -165,14 +165,12 @@ def _short(
     case: Case, ranks: Sequence[int], place: Frame | None, found: list[Candidate], events: list[Event], what: str
 ) -> Draft:
     rest = case.rest(ranks)
-    mine, theirs = case.steps(ranks), case.steps(rest)
     step = next((event.step for event in events if event.step is not None), None)
     since = f" at step {step}" if step is not None else ""
     how = f": {found[0][1]}" if found else ""
     sentence = (
-        f"{case.who(ranks)} {words.verb(ranks, 'has', 'have')} taken {words.count(mine, 'step')}, "
-        f"{words.ranks_text(rest)} {theirs}: {words.verb(ranks, 'it', 'they')} skipped a batch{since}"
-        f"{words.at(place)}, and now {case.now(ranks)}, where {words.ranks_text(rest)} {case.now(rest)}"
+        f"{case.who(ranks)} {case.short_of_steps(ranks)}: {words.verb(ranks, 'it', 'they')} skipped a batch{since}"
+        f"{words.at(place)}{case.ending(ranks)}"
     )
     return Draft(
         pitfall="data-dependent-skip",

@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Sequence
 
 from rankcall.diagnose import words
+from rankcall.diagnose.doing import action
 from rankcall.diagnose.drafts import Draft
 from rankcall.diagnose.exceptions import pitfall_of, text_of
 from rankcall.diagnose.frames import code_of, innermost_user
 from rankcall.diagnose.graph import Graph
 from rankcall.diagnose.roll import Roll, Standing
-from rankcall.diagnose.roots import action, place_of
+from rankcall.diagnose.roots import place_of
 from rankcall.findings import Evidence, Rival
 from rankcall.snapshot import Frame, PortHolder, Process
 
@@ -140,6 +141,7 @@ def _world_sizes(roll: Roll, graph: Graph) -> Draft | None:
         [f"{words.ranks_text([r for r, s in claims.items() if s == size])} {size}" for size in sorted(sizes)]
     )
     agree = len(sizes) == 1
+    init = event.site if event is not None else _init_site(roll, first)
     was = f"{launched} were launched" if launched is not None else "the others disagree"
     return Draft(
         pitfall="world-size-mismatch", culprits=culprits, confidence=0.85 if agree else 0.95, proven=True,
@@ -147,7 +149,7 @@ def _world_sizes(roll: Roll, graph: Graph) -> Draft | None:
         if not agree
         else f"all ranks say that the world size is {claims[culprits[0]]}, but {was}",
         why="A group is complete when as many ranks have come as each of them expects.",
-        where=event.site if event is not None else _init_site(roll, first),
+        where=_line_with(roll, init, "WORLD_SIZE") or init,
         waiting=tuple(rank for rank in roll.standings if rank not in culprits),
         fix=("Take the world size from the launcher: do not set WORLD_SIZE, and pass no world_size= to "
              "init_process_group.",),
@@ -184,15 +186,15 @@ def _master_port(roll: Roll) -> Draft | None:
         return None
     first = caught[0]
     port, right = _port_of(first.process.master), _port_of(first.process.launcher_master)
-    holder = _holder(roll, port)
-    nobody = "nobody listens there" if holder is None else f"there listens {_holder_text(holder)}"
+    if _holder(roll, port) is not None:
+        return None  # somebody answers: see _taken_port
     ranks = tuple(sorted(s.rank for s in caught))
     site = _init_site(roll, first)
     setting = _line_with(roll, site, "MASTER_PORT")
     return Draft(
         pitfall="fixed-master-port", culprits=ranks, confidence=0.95, proven=True,
         sentence=f"{words.ranks_text(ranks)} {words.verb(ranks, 'looks', 'look')} for the store at port {port}, but "
-        f"the launcher serves it at port {right}; {nobody}{words.at(setting or site)}",
+        f"the launcher serves it at port {right}; nobody listens there{_set_at(setting)}",
         why="Under torchrun every rank is a client of the launcher's store. The script has changed MASTER_PORT, so "
         "they wait for a server that nobody starts.",
         where=setting or site,
@@ -206,12 +208,17 @@ def _master_port(roll: Roll) -> Draft | None:
     )  # fmt: skip
 
 
-def _line_with(roll: Roll, near: Frame | None, word: str) -> Frame | None:
-    """The only line of the rank's own file that assigns this name, if there is exactly one."""
+def _set_at(setting: Frame | None) -> str:
+    return f" (set{words.at(setting)})" if setting is not None else ""
+
+
+def _line_with(roll: Roll, near: Frame | None, name: str) -> Frame | None:
+    """The only line of the rank's own file that sets this environment variable, if there is exactly one."""
     if near is None:
         return None
+    sets = re.compile(rf"""\[["']{name}["']\]\s*=[^=]|(setdefault|putenv)\(\s*["']{name}["']""")
     text = roll.snapshot.sources.get(near.file, "")
-    lines = [number for number, line in enumerate(text.split("\n"), 1) if word in line and "=" in line]
+    lines = [number for number, line in enumerate(text.split("\n"), 1) if sets.search(line)]
     return Frame(near.file, lines[0]) if len(lines) == 1 else None
 
 
@@ -223,15 +230,17 @@ def _taken_port(roll: Roll) -> Draft | None:
             continue
         port = _port_of(standing.process.master)
         holder = _holder(roll, port)
-        if holder is None or holder.pid is None or holder.pid in pids:
+        if holder is None or holder.pid is None:
             continue
         if _same_master(standing.process) and standing.process.uses_agent_store:
             continue  # the launcher's own store
+        if holder.pid in pids and not standing.process.uses_agent_store:
+            continue  # the store that rank 0 serves
         ranks = tuple(sorted(s.rank for s in roll.standings.values() if _in_init(s)))
         return Draft(
             pitfall="port-in-use", culprits=(min(ranks),), confidence=0.85, proven=False,
             sentence=f"port {port}, where {words.ranks_text(ranks)} {words.verb(ranks, 'meets', 'meet')}, is held by "
-            f"{_holder_text(holder)}, which is none of the job's",
+            f"{_holder_text(holder)}, which is not the store of this job",
             why="The ranks connect to a process that is not their store and wait for its answer.",
             where=_init_site(roll, roll.standings[min(ranks)]),
             waiting=ranks,
@@ -258,16 +267,16 @@ def _missing(roll: Roll, graph: Graph) -> Draft | None:
     if not present:
         return _nobody_has(roll, waiting, absent)
     first = present[0]
-    place = place_of(roll, first)
+    place = place_of(roll, first) or _way_past_init(roll, waiting[0])
     return Draft(
-        pitfall="missing-rank", culprits=absent, confidence=0.9, proven=not first.alive,
+        pitfall="missing-rank", culprits=absent, confidence=0.9, proven=not first.present,
         sentence=f"{_who(roll, absent)} {words.verb(absent, 'has', 'have')} not come to init_process_group: "
         f"{_doing(roll, first, place)}; {words.ranks_text(waiting)} {words.verb(waiting, 'waits', 'wait')} for "
         f"{words.verb(absent, 'it', 'them')}",
         why=f"{len(waiting)} of {roll.world_size} ranks have come; init_process_group returns when all have.",
         where=place,
         waiting=waiting,
-        rivals=(Rival("slow-preprocessing", 0.3, "Does it come by itself, minutes later?"),) if first.alive else (),
+        rivals=(Rival("slow-preprocessing", 0.3, "Does it come by itself, minutes later?"),) if first.present else (),
         evidence=tuple(
             Evidence("process", f"process {s.process.pid}: {_doing(roll, s, place_of(roll, s))}", s.rank,
                      s.process.host)
@@ -277,15 +286,26 @@ def _missing(roll: Roll, graph: Graph) -> Draft | None:
     )  # fmt: skip
 
 
+def _way_past_init(roll: Roll, rank: int) -> Frame | None:
+    """The line before init_process_group that can lead past it, if there is exactly one."""
+    site = _init_site(roll, roll.standings[rank])
+    if site is None:
+        return None
+    spot = roll.program.spot(site)
+    jumps = roll.program.jumps(site.file, spot.first + 1, site.line - 1)
+    leaving = [jump for jump in jumps if jump.kind in ("return", "exit") and jump.guard is not None]
+    return Frame(site.file, leaving[0].line, spot.function) if len(leaving) == 1 else None
+
+
 def _who(roll: Roll, ranks: Sequence[int]) -> str:
     return roll.place_name(ranks[0]) if len(ranks) == 1 else words.ranks_text(ranks)
 
 
 def _doing(roll: Roll, standing: Standing, place: Frame | None) -> str:
-    if not standing.alive:
+    if not standing.present:
         note = standing.process.exit_note
         at = words.at(note.site) if note is not None else ""
-        return f"its process has ended{at}"
+        return f"process {standing.process.pid} has ended{at}"
     where = f" at {words.place(place)}" if place is not None else ""
     code = code_of(place, roll.snapshot.sources)
     return f"process {standing.process.pid} {action(code, standing.process.blocked_in)}{where}"

@@ -4,24 +4,46 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 
+import msgspec
+
+from rankcall.diagnose.frames import code_of, innermost_user
 from rankcall.diagnose.roll import Roll, Standing
 from rankcall.snapshot import Event, Group, Process, Wait
 
 IDLE_BUSY = 0.05  # below this share of a core a thread is asleep
 _DEVICE_BACKENDS = ("nccl", "rccl", "hccl", "xccl", "ucc", "mccl", "cncl")
 _IN_TORCH = re.compile(r"/torch/")
+# Lines at which the host stops until the device has done all it was given.
+_SYNCHRONISES = re.compile(r"\.(item|tolist|cpu|numpy|nonzero)\(|synchronize\(|\.to\([\"']cpu|isnan|isfinite")
 # What a rank in C++ looks like from its phase alone, when nobody could be asked.
 _INFERRED_PHASES = frozenset({"backward", "forward", "evaluate", "optimizer"})
+_PHASES_WITHOUT_CALL = frozenset({"idle", "collective", "data", "init", "exit", "save", "load", "compile", "optimizer"})
 _ENTERED = frozenset({"collective", "send", "recv", "wait", "forward", "eval-forward", "backward", "new-group", "init"})
 
 
 def with_waits(roll: Roll) -> Roll:
     """The same roll with every standing's wait filled in."""
-    return dataclasses.replace(roll, standings={rank: _add(s) for rank, s in roll.standings.items()})
+    sources = roll.snapshot.sources
+    return dataclasses.replace(
+        roll, standings={rank: _place(_add(standing, sources), sources) for rank, standing in roll.standings.items()}
+    )
 
 
-def _add(standing: Standing) -> Standing:
+def _place(standing: Standing, sources: Mapping[str, str]) -> Standing:
+    """What the flight recorder saw has no call site, and a phase for a name: take them from the stack."""
+    wait = standing.wait
+    if wait is None:
+        return standing
+    if wait.outer in _PHASES_WITHOUT_CALL:
+        wait = msgspec.structs.replace(wait, outer="")
+    if wait.site is None:
+        wait = msgspec.structs.replace(wait, site=innermost_user(standing.thread.stack, sources))
+    return dataclasses.replace(standing, wait=wait)
+
+
+def _add(standing: Standing, sources: Mapping[str, str]) -> Standing:
     thread = standing.thread
     if standing.alive or standing.innocent_end:
         if thread.wait is not None:
@@ -29,6 +51,9 @@ def _add(standing: Standing) -> Standing:
         queued = _device_wait(standing)
         if queued is not None:
             return dataclasses.replace(standing, wait=queued)
+        synchronising = _synchronisation(standing, sources)
+        if synchronising is not None:
+            return dataclasses.replace(standing, wait=synchronising, likely=True)
     if standing.ending in ("echo", "abort"):
         wait = _last_entered(standing)
         return dataclasses.replace(standing, wait=wait, likely=wait is not None and wait.seq is None)
@@ -85,6 +110,24 @@ def _device_wait(standing: Standing) -> Wait | None:
         site=event.site if event is not None else None,
         source="device",
     )
+
+
+def _synchronisation(standing: Standing, sources: Mapping[str, str]) -> Wait | None:
+    """No dump tells what the device has finished, but the host stands at a line that waits for the device."""
+    process = standing.process
+    if standing.alive and not standing.settled:
+        return None
+    group = main_group(process)
+    if group is None or not is_device(group.backend) or group.finished is not None or not group.enqueued:
+        return None
+    place = innermost_user(standing.thread.stack, sources)
+    if place is None or not _SYNCHRONISES.search(code_of(place, sources)):
+        return None
+    event = event_of(process, group.key, group.enqueued)
+    return Wait(
+        kind="device", op=event.op if event is not None else "", group=group.key, backend=group.backend,
+        seq=group.enqueued, site=place, source="stack",
+    )  # fmt: skip
 
 
 def event_of(process: Process, group: str, seq: int) -> Event | None:

@@ -104,7 +104,7 @@ def operation(event: Event | Wait) -> str:
         return "optimizer step"
     if kind in ("forward", "backward", "save", "load", "batch", "compile"):
         return str(kind)
-    return event.outer or event.op or str(kind)
+    return event.outer or event.op.rpartition(":")[2] or str(kind)
 
 
 def sentence_list(parts: Sequence[str]) -> str:

@@ -69,6 +69,9 @@ def _main(argv: Sequence[str], make_watcher: MakeWatcher | None) -> int:
 
 def _finish(job: Job, launched: Launched) -> None:
     """The job is over: whatever goes wrong now, its exit code stands."""
+    from rankcall.launch.signals import Interrupted
+
+    job.signals.raise_as(Interrupted)
     try:
         job.finish(launched)
     except Exception as error:

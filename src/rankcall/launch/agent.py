@@ -22,7 +22,7 @@ import torch.distributed.run as torchrun
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing import api as processes
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 from torch.distributed.launcher import api as launcher
 
 from rankcall.errors import RankcallError
@@ -37,6 +37,9 @@ STOP_PATIENCE = 5
 
 # torchrun's exit code for everything that is no success.
 FAILED = 1
+
+# Opening a path in here opens a pipe of ours anew. /dev/fd is missing in bare containers.
+_OWN_FILES = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
 
 _NEEDED = ("_start_workers", "_monitor_workers", "_shutdown")
 _INTERRUPTIONS = (SignalException, Interrupted, KeyboardInterrupt)
@@ -84,7 +87,8 @@ def launch(arguments: argparse.Namespace, job: Job) -> Launched:
     own_log_dir = arguments.log_dir is None and _make_log_dir(arguments, job)
     try:
         with _quiet_torch(job), _our_agent(job, own_log_dir):
-            torchrun.run(arguments)
+            # As torchrun's own main does: an outer launcher learns of the failure by its error file.
+            record(torchrun.run)(arguments)
     except ChildFailedError:
         return Launched("crashed", FAILED)
     except StoppedByRankcall:
@@ -263,7 +267,7 @@ class TakenLogs(LogsSpecs):  # type: ignore[misc]
             return
         for name, stream in streams.items():
             chosen = places.stdouts if name == "stdout" else places.stderrs
-            chosen[local] = f"/dev/fd/{stream.writer}" if stream.writer >= 0 else str(stream.raw)
+            chosen[local] = f"{_OWN_FILES}/{stream.writer}" if stream.writer >= 0 else str(stream.raw)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 
 from rankcall.errors import RankcallError
-from rankcall.launch import sessions
 from rankcall.launch.job import STOPPED_BY_RANKCALL, Job, Launched
 from rankcall.launch.signals import Interrupted
 from rankcall.launch.streams import StreamName
@@ -61,7 +60,7 @@ def _wait(process: subprocess.Popen[bytes], job: Job) -> Launched:
 
 def _stop(process: subprocess.Popen[bytes], job: Job) -> Launched:
     job.before_closing()
-    sessions.end([process.pid], _STOP_PATIENCE)
+    job.stop_command(_STOP_PATIENCE)
     process.wait()
     return Launched("hung", STOPPED_BY_RANKCALL)
 
@@ -74,7 +73,7 @@ def _interrupt(process: subprocess.Popen[bytes], job: Job, number: int) -> Launc
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_LOOK_EVERY)
     if process.poll() is None:
-        job.kill_ranks()
+        job.end_at_once()
         process.wait()
     return Launched("stopped", _exit_code(process))
 

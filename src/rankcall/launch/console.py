@@ -129,8 +129,7 @@ class TimedLog:
 class Console:
     """The thread that shows what was taken. `exclusive()` keeps it still while something else is printed."""
 
-    def __init__(self, shown: Shown) -> None:
-        self.shown = shown
+    def __init__(self) -> None:
         self.broken: set[int] = set()  # console streams that nobody reads any more
         self._outputs: list[Output] = []
         self._text = threading.Event()

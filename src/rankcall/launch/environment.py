@@ -33,6 +33,16 @@ def flight_recorder_defaults(environment: Mapping[str, str], torch_version: str 
     return {name: value for name, value in defaults.items() if name not in environment}
 
 
+def console_defaults(environment: Mapping[str, str]) -> dict[str, str]:
+    """The ranks print into pipes of ours: have them print at once, and as wide as the terminal that shows it."""
+    defaults = {"PYTHONUNBUFFERED": "1"}  # torchrun's `python -u`, for launchers that do not say it
+    with contextlib.suppress(OSError, ValueError):
+        columns, lines = os.get_terminal_size(1)
+        if columns > 0 and lines > 0:
+            defaults.update(COLUMNS=str(columns), LINES=str(lines))
+    return {name: value for name, value in defaults.items() if name not in environment}
+
+
 def error_handling_note(environment: Mapping[str, str]) -> str:
     """What TORCH_NCCL_ASYNC_ERROR_HANDLING is for the ranks. It is reported, never changed."""
     value = environment.get(_ERROR_HANDLING)

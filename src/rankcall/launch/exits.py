@@ -116,6 +116,8 @@ class ExitWatch:
 
 def _ended(pid: int) -> Ended | None:
     """How a child ended, if it has; it stays for its parent to wait for."""
+    if not hasattr(os, "waitid"):  # macOS: torch's own waiting tells, see `reaped`
+        return None
     try:
         status = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     except ChildProcessError:

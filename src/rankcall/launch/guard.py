@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from rankcall.launch.guard_process import look_at
+
 MARK_VARIABLE = "RANKCALL_GUARDED_BY"
 
 
@@ -17,12 +19,13 @@ class Guard:
     """Starts the guard process. If it cannot be started or dies, the job runs without it."""
 
     def __init__(self, run_id: str) -> None:
-        self.mark = f"{run_id}-{os.getpid()}"
+        self._value = f"{run_id}-{os.getpid()}"
+        self.mark = f"{MARK_VARIABLE}={self._value}"
         self._process: subprocess.Popen[bytes] | None = None
         self._known: dict[int, int] = {}
         program = Path(__file__).with_name("guard_process.py")
         # -I and -S: nothing of the user's environment, no site-packages: up in 10 ms, and nothing in it can fail.
-        command = [sys.executable, "-I", "-S", str(program), f"{MARK_VARIABLE}={self.mark}"]
+        command = [sys.executable, "-I", "-S", str(program), self.mark]
         with contextlib.suppress(OSError, ValueError), _signals_blocked():
             self._process = subprocess.Popen(
                 command,
@@ -45,13 +48,13 @@ class Guard:
 
     def rank_environment(self) -> dict[str, str]:
         """What marks every process below the ranks, also those that leave their session."""
-        return {MARK_VARIABLE: self.mark}
+        return {MARK_VARIABLE: self._value}
 
     def rank_started(self, pid: int) -> None:
-        start = _start_time(pid)
-        if start is not None:
-            self._known[pid] = start
-            self._say(f"rank {pid} {start}")
+        seen = look_at(pid)
+        if seen is not None:
+            self._known[pid] = seen[0]
+            self._say(f"rank {pid} {seen[0]}")
 
     def rank_ended(self, pid: int) -> None:
         """Its number may soon belong to somebody else. What it left behind still carries the mark."""
@@ -88,11 +91,3 @@ def _signals_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _start_time(pid: int) -> int | None:
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    return int(stat.rpartition(b")")[2].split()[19])

@@ -16,8 +16,8 @@ import time
 PATIENCE = 2.0
 
 
-def start_and_session(pid: int) -> tuple[int, int] | None:
-    """(start time in clock ticks since boot, session) of a process that runs; None if there is none."""
+def look_at(pid: int) -> tuple[int, int, int] | None:
+    """(start time in clock ticks since boot, parent, session) of a process that runs; None if there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -25,7 +25,7 @@ def start_and_session(pid: int) -> tuple[int, int] | None:
         return None
     if len(fields) < 20 or fields[0] in (b"Z", b"X"):
         return None
-    return int(fields[19]), int(fields[3])
+    return int(fields[19]), int(fields[1]), int(fields[3])
 
 
 def carries(pid: int, mark: bytes) -> bool:
@@ -48,16 +48,16 @@ def targets(ranks: dict[int, int], mark: bytes) -> dict[int, int]:
     """pid -> start time of everything that has to end."""
     sessions = set()
     for pid, start in ranks.items():
-        now = start_and_session(pid)
+        now = look_at(pid)
         # The rank itself may be gone while its children live: its session keeps its number until they end too.
         if now is None or now[0] == start:
             sessions.add(pid)
     found = {}
     for pid in all_pids():
-        seen = start_and_session(pid)
+        seen = look_at(pid)
         if seen is None or pid == os.getpid():
             continue
-        start, session = seen
+        start, _, session = seen
         if session in sessions or ranks.get(pid) == start or carries(pid, mark):
             found[pid] = start
     return found
@@ -65,8 +65,7 @@ def targets(ranks: dict[int, int], mark: bytes) -> dict[int, int]:
 
 def send(found: dict[int, int], number: int) -> None:
     for pid, start in found.items():
-        seen = start_and_session(pid)
-        if seen is not None and seen[0] == start:
+        if _same(pid, start):
             try:
                 os.kill(pid, number)
                 # A stopped process does not see SIGTERM before it goes on.
@@ -81,7 +80,7 @@ def end_all(ranks: dict[int, int], mark: bytes) -> None:
     until = time.monotonic() + PATIENCE
     while found and time.monotonic() < until:
         time.sleep(0.05)
-        found = {pid: start for pid, start in found.items() if (start_and_session(pid) or (0,))[0] == start}
+        found = {pid: start for pid, start in found.items() if _same(pid, start)}
     # Looked up again: something may have been started meanwhile.
     for _ in range(20):
         found = targets(ranks, mark)
@@ -89,6 +88,11 @@ def end_all(ranks: dict[int, int], mark: bytes) -> None:
             return
         send(found, signal.SIGKILL)
         time.sleep(0.05)
+
+
+def _same(pid: int, start: int) -> bool:
+    seen = look_at(pid)
+    return seen is not None and seen[0] == start
 
 
 def main() -> None:

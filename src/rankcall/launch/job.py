@@ -73,16 +73,18 @@ class Job:
         self.options = options
         self.argv = tuple(argv)
         self.folder: RunFolder = create_run_folder(options.run_dir, script, self.argv)
-        self.signals = Signals(at_once=self._end_at_once)
+        self.signals = Signals(at_once=self.end_at_once)
         self.guard = Guard(self.folder.id)
-        self.shown = Shown(ranks=1, text_of=self._text_of)
-        self.console = Console(self.shown)
+        self.shown = Shown(ranks=1, text_of=lambda rank: str(self.folder.path))
+        self.console = Console()
         self.capture = Capture(self.console.notify)
         self.exits = ExitWatch(self._ended)
         self.voice = Voice(options, self.console)
         self.stop_asked = threading.Event()
         self.ranks_ran = False
         self.notes: list[str] = []
+        self._notes_said = 0
+        self._facts: dict[str, object] = {}
         self._ranks: dict[int, StartedRank] = {}  # by pid, of the present attempt
         self._streams: list[Stream | FileStream] = []
         self._stderr_files: dict[int, Path] = {}
@@ -100,6 +102,7 @@ class Job:
         nothing: dict[str, str] = {}
         changes = dict(self.safely(self.watcher.rank_environment, nothing))
         changes.setdefault("RANKCALL_LAUNCHER", str(os.getpid()))
+        changes.update(environment.console_defaults(os.environ))
         changes.update(self.guard.rank_environment())
         changes.update(self.safely(lambda: self.attempt_environment(0), nothing))
         return changes
@@ -112,28 +115,25 @@ class Job:
 
     def write_run(self, form: str) -> None:
         """run.json. `form` is torchrun or command."""
-        self.folder.write_run(
-            {
-                "form": form,
-                "command": list(self.argv),
-                "host": self._host,
-                "pid": os.getpid(),
-                "directory": _here(),
-                "started_at": time.time(),
-                "python": sys.version.split()[0],
-                "torch": _torch_version(),
-                "options": {
-                    "stall_after": self.options.stall_after,
-                    "on_hang": self.options.on_hang,
-                },
-                "nccl_async_error_handling": environment.error_handling_note(os.environ),
-                "notes": self.notes,
-            }
-        )
+        options = self.options
+        self._facts = {
+            "form": form,
+            "command": list(self.argv),
+            "host": self._host,
+            "pid": os.getpid(),
+            "directory": _here(),
+            "started_at": time.time(),
+            "python": sys.version.split()[0],
+            "torch": _torch_version(),
+            "options": {"stall_after": options.stall_after, "on_hang": options.on_hang},
+            "nccl_async_error_handling": environment.error_handling_note(os.environ),
+        }
+        self.folder.write_run(self._facts)
 
     def start(self) -> None:
         """Begin to watch. Nothing runs yet."""
         self.safely(self.watcher.start, None)
+        self._say_notes()
         self.voice.detail(f"the run folder is {self.folder.path}")
 
     # --- ranks start ------------------------------------------------------------------------------------------
@@ -143,13 +143,12 @@ class Job:
         self._release_streams()
         self.folder.attempt(attempt)
         self._ranks.clear()
-        self._stderr_files.clear()
         self._closing = self._collected = False
-        self.shown.ranks = ranks
+        # What was shown of an earlier attempt is no excuse for leaving out anything of this one.
+        files: dict[int, Path] = {}
+        self._stderr_files = files
+        self.shown = Shown(ranks=ranks, text_of=lambda rank: self._text_of(files, rank))
         self._logs_fit = _free_descriptors() >= ranks * DESCRIPTORS_OF_A_RANK + SPARE_DESCRIPTORS
-        self.shown.failing = False
-        self.shown.tracebacks.clear()
-        self.shown.lines.clear()
         if attempt > 0:
             self.voice.line(f"the ranks are started again (attempt {attempt}; the first was 0)")
 
@@ -198,9 +197,10 @@ class Job:
         for started in ranks:
             self._ranks[started.pid] = started
             self.guard.rank_started(started.pid)
-        self.exits.add([started.pid for started in ranks])
         by_rank = {started.rank: started for started in ranks}
+        # First the watcher, then the ends: one may have ended already.
         self.safely(lambda: self.watcher.ranks_started(attempt, by_rank, world_size), None)
+        self.exits.add([started.pid for started in ranks])
         self._release_writers()
 
     def command_started(self, pid: int) -> None:
@@ -260,12 +260,14 @@ class Job:
         """End what failed ranks left running in their sessions."""
         sessions.end(list(self._ranks), LEFTOVER_PATIENCE)
 
-    def kill_ranks(self) -> None:
-        sessions.kill(list(self._ranks))
+    def stop_command(self, patience: float) -> None:
+        """The `--` form: end the command, then whatever of its ranks is left in other sessions."""
+        sessions.end(list(self._ranks), patience, self.guard.mark)
 
-    def _end_at_once(self) -> None:
+    def end_at_once(self) -> None:
+        """Kill everything below us, ranks of a launcher of the user's own too."""
         self._closing = True
-        self.kill_ranks()
+        sessions.kill(list(self._ranks), self.guard.mark)
 
     # --- the end ----------------------------------------------------------------------------------------------
 
@@ -286,6 +288,8 @@ class Job:
         report = self.safely(lambda: self.watcher.finish(outcome, exit_code), None)
         if report is None:
             report = Unwatched(self.folder, self.argv).finish(outcome, exit_code)
+        end = {"ended_at": time.time(), "outcome": outcome, "exit_code": exit_code, "notes": self.notes}
+        self.folder.write_run({**self._facts, **end})
         self.console.stop()
         stopped = outcome == "hung" and exit_code == STOPPED_BY_RANKCALL
         self.voice.at_end(report, f"stopped the job, as --on-hang stop asks (exit code {exit_code})" if stopped else "")
@@ -296,9 +300,7 @@ class Job:
             if report.verdict is None:
                 self.voice.line(f"torch's launcher failed: {_described(launched.error)}")
             self.voice.detail("".join(traceback.format_exception(launched.error)).rstrip())
-        say = self.voice.line if launched.outcome == "completed" else self.voice.detail
-        for note in self.notes:
-            say(note)
+        self._say_notes()
 
     def abandon(self) -> None:
         """Nothing was started: leave no process behind."""
@@ -310,6 +312,12 @@ class Job:
         """Something that rankcall could not do. Said once, at the end; kept in run.json."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def _say_notes(self) -> None:
+        """Those that have not been said."""
+        for note in self.notes[self._notes_said :]:
+            self.voice.line(note)
+        self._notes_said = len(self.notes)
 
     def _note_troubles(self) -> None:
         unsaved = sum(stream.unsaved for stream in self._streams)
@@ -338,8 +346,8 @@ class Job:
     def _stop_asked(self, report: Report) -> None:
         self.stop_asked.set()
 
-    def _text_of(self, rank: int) -> str:
-        path = self._stderr_files.get(rank)
+    def _text_of(self, files: Mapping[int, Path], rank: int) -> str:
+        path = files.get(rank)
         if path is None:
             return str(self.folder.path)
         try:

@@ -7,24 +7,27 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+
+from rankcall.launch.guard_process import all_pids, carries, look_at
 
 
-def members(ranks: Iterable[int]) -> list[int]:
+def members(ranks: Iterable[int], mark: str | None = None) -> list[int]:
     """The pids of the ranks that run and of all running processes of their sessions; empty without /proc.
 
     A rank that is no session leader (a function that torch runs in a process) counts as long as it is our child.
+    With `mark`, also every process that was started with it in its environment, in whatever session.
     """
     wanted = set(ranks) - {0}
     sessions = wanted - {os.getsid(0)}
     found = []
-    with contextlib.suppress(OSError):
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                pid = int(entry.name)
-                parent, session = _parent_and_session(entry)
-                if session in sessions or (pid in wanted and parent == os.getpid()):
-                    found.append(pid)
+    for pid in all_pids():
+        seen = look_at(pid)
+        if seen is None or pid == os.getpid():
+            continue
+        _, parent, session = seen
+        ours = session in sessions or (pid in wanted and parent == os.getpid())
+        if ours or (mark is not None and carries(pid, os.fsencode(mark))):
+            found.append(pid)
     return found
 
 
@@ -34,33 +37,24 @@ def send(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
 
 
-def end(sessions: Sequence[int], patience: float) -> None:
+def end(ranks: Sequence[int], patience: float, mark: str | None = None) -> None:
     """Ask what is left in these sessions to end; after `patience` seconds make it."""
-    left = members(sessions)
-    if not left:
-        return
-    send(left, signal.SIGTERM)
-    send(left, signal.SIGCONT)  # a stopped process sees SIGTERM only when it goes on
-    until = time.monotonic() + patience
-    while left and time.monotonic() < until:
-        time.sleep(0.05)
-        left = members(sessions)
-    kill(sessions)
+    left = members(ranks)
+    if left:
+        send(left, signal.SIGTERM)
+        send(left, signal.SIGCONT)  # a stopped process sees SIGTERM only when it goes on
+        until = time.monotonic() + patience
+        while left and time.monotonic() < until:
+            time.sleep(0.05)
+            left = members(ranks)
+    kill(ranks, mark)
 
 
-def kill(sessions: Sequence[int]) -> None:
+def kill(ranks: Sequence[int], mark: str | None = None) -> None:
     """End them at once."""
-    for _ in range(3):  # one may have been started while we looked
-        left = members(sessions)
+    for _ in range(5):  # one may have been started while we looked
+        left = members(ranks, mark)
         if not left:
             return
         send(left, signal.SIGKILL)
         time.sleep(0.02)
-
-
-def _parent_and_session(entry: Path) -> tuple[int, int]:
-    try:
-        fields = (entry / "stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return -1, -1
-    return (-1, -1) if fields[0] in (b"Z", b"X") else (int(fields[1]), int(fields[3]))

@@ -145,13 +145,40 @@ def register_group(pg: Any) -> tuple[int, Callable[[], int], tuple[int, ...], An
         "incarnation": incarnation,
     }
     _group_numbers.append(fact)
-    known = (number, pg._get_sequence_number_for_group, members, pg)
+    known = (number, _sequence_of(pg), members, pg)
     _groups[id(pg)] = known
     if recorder.writer is not None:
         import json
 
         recorder.writer.intern(("group", number), json.dumps(fact), layout.TAG_GROUP)
     return known
+
+
+def _sequence_of(pg: Any) -> Callable[[], int]:
+    """What answers with c10d's own number of the group's last operation.
+
+    A group of one backend for each device ("cpu:gloo,cuda:nccl" spelled so) may have no default backend to ask; then
+    the CPU's is asked, else the accelerator's. Where none answers, the number is unknown.
+    """
+    import torch
+
+    candidates: list[Callable[[], int]] = [pg._get_sequence_number_for_group]
+    for device in ("cpu", "cuda"):
+        try:
+            candidates.append(pg._get_backend(torch.device(device))._get_sequence_number_for_group)
+        except (RuntimeError, AttributeError):
+            continue
+    for candidate in candidates:
+        try:
+            candidate()
+        except (RuntimeError, AttributeError):
+            continue
+        return candidate
+    return _no_number
+
+
+def _no_number() -> int:
+    return layout.UNKNOWN
 
 
 def _spans(members: tuple[int, ...]) -> list[list[int]]:

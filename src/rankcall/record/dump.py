@@ -5,6 +5,7 @@ It answers while the main thread waits in C++; with the GIL held in C it does no
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from rankcall.record.recorder import recorder
 from rankcall.record.writer import process_start
 
 _serving = 0
+_LEAVE = b"leave"
 
 
 def fifo_name(pid: int, start: int) -> str:
@@ -35,7 +37,20 @@ def serve() -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     _serving = pid
     answer = os.path.join(folder, answer_name(pid, start))
-    threading.Thread(target=_loop, args=(descriptor, answer, pid), name="rankcall-dump", daemon=True).start()
+    thread = threading.Thread(target=_loop, args=(descriptor, answer, pid), name="rankcall-dump", daemon=True)
+    thread.start()
+    atexit.register(_end, descriptor, thread, pid)
+
+
+def _end(descriptor: int, thread: threading.Thread, pid: int) -> None:
+    """A daemon thread that wakes up while Python shuts down is torn out of whatever C++ frame it is in, and that
+    ends the process with std::terminate: so it leaves before."""
+    try:
+        if os.getpid() == pid:
+            os.write(descriptor, _LEAVE + b"\n")
+            thread.join(timeout=0.5)
+    except OSError:
+        return
 
 
 def _loop(descriptor: int, answer: str, pid: int) -> None:
@@ -44,7 +59,7 @@ def _loop(descriptor: int, answer: str, pid: int) -> None:
             asked = os.read(descriptor, 64)
         except OSError:
             return
-        if not asked:
+        if not asked or _LEAVE in asked:
             return
         try:
             dump = _dumper()

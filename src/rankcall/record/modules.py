@@ -21,11 +21,23 @@ class HookFinder(importlib.abc.MetaPathFinder):
     def __init__(self, hooks: dict[str, Callable[[ModuleType], None]]) -> None:
         self.hooks = hooks
         self._searching: set[str] = set()
+        self._beats = True
+
+    def _beat(self) -> None:
+        """A program that imports is alive. Not once torch.compile is there: it would look into our frames."""
+        dynamo = sys.modules.get("torch._dynamo")
+        spec = getattr(dynamo, "__spec__", None)
+        if spec is not None and not getattr(spec, "_initializing", False):
+            self._beats = False
+            return
+        recorder.beat()
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         if fullname not in self.hooks or fullname in self._searching:
+            if self._beats:
+                self._beat()
             return None
         self._searching.add(fullname)
         try:

@@ -188,6 +188,16 @@ class Recorder:
             self.loop_step, event, slot.operations, time, changes,
         )  # fmt: skip
 
+    def beat(self) -> None:
+        """A sign of life where there is no event: a program that imports is not stuck, however long it takes."""
+        if self.on:
+            try:
+                slot = self.slot
+                if not slot.inside:
+                    self.change(slot.phase, slot.phase_site)
+            except Exception:
+                self.fault("import")
+
     # --- events ------------------------------------------------------------------------------------------------
 
     def event(

@@ -39,10 +39,13 @@ def _phase_wrapper(
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         if not recorder.on or _compiling():
             return original(*args, **kwargs)
+        before = None
         try:
             before = enter(phase_number, kind_number, count, compared)
         except Exception:
             recorder.fault(name)
+        # Not called inside the except: an exception of the original's own would carry ours as its context.
+        if before is None:
             return original(*args, **kwargs)
         try:
             return original(*args, **kwargs)
@@ -152,23 +155,31 @@ def _note_forward(model: Any, depth: int) -> tuple[int, int]:
     return _P["forward" if with_gradients else "evaluate"], site
 
 
+def _enter_forward(model: Any) -> tuple[int, int, int]:
+    slot = recorder.slot
+    error = sys.exc_info()[1]
+    if error is not None:
+        recorder.exception_handled(error, recorder.site(3))
+    phase, site = _note_forward(model, 3)
+    before = (slot.phase, slot.phase_site, site)
+    sample_default()
+    recorder.change(phase, site)
+    return before
+
+
 def _wrap_forward(original: Callable[..., Any], name_parameters: bool) -> Callable[..., Any]:
     @functools.wraps(original)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not recorder.on or _compiling():
             return original(self, *args, **kwargs)
+        before = None
         try:
-            slot = recorder.slot
-            error = sys.exc_info()[1]
-            if error is not None:
-                recorder.exception_handled(error, recorder.site(2))
-            phase, site = _note_forward(self, 2)
-            before = (slot.phase, slot.phase_site, site)
-            sample_default()
-            recorder.change(phase, site)
+            before = _enter_forward(self)
         except Exception:
             recorder.fault("forward")
+        if before is None:
             return original(self, *args, **kwargs)
+        site = before[2]
         try:
             return original(self, *args, **kwargs)
         except BaseException as error:
@@ -275,10 +286,12 @@ def install_data_loader(module: ModuleType) -> None:
     def __next__(self: Any) -> Any:
         if not recorder.on:
             return original(self)
+        before = None
         try:
-            before = enter(_P["data"], -1, None, False, depth=2)
+            before = enter(_P["data"], -1, None, False)
         except Exception:
             recorder.fault("DataLoader")
+        if before is None:
             return original(self)
         try:
             batch = original(self)

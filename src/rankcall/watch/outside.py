@@ -38,7 +38,8 @@ def snapshot_of(run: LiveRun) -> Snapshot:
     still = [look.asked for look in alive]
     stats = processes.all_stats()
     below = [(child, stats[child].start) for pid, _ in still for child in processes.descendants(pid, stats)[:16]]
-    dumps = ask_dumps(folder, still, _ASK_LIMIT)
+    asked = [look.asked for look in alive if look.main is None or look.main.phase != "exit"]
+    dumps = ask_dumps(folder, asked, _ASK_LIMIT)
     stacks = ask_stacks(folder, [look.asked for look in alive if may_signal(look)] + below, _ASK_LIMIT)
     found: list[Process] = []
     for look in looks:

@@ -597,7 +597,8 @@ def _label(look: Look | None, started: StartedRank | None) -> str:
 
 def _may_ask(look: Look) -> bool:
     """Ask a flight recorder only of a rank that stands still and does not compute: it costs it up to 22 ms."""
-    return look.quiet >= STABLE and (look.main_busy or 0.0) < 0.5
+    main = look.main
+    return look.quiet >= STABLE and (look.main_busy or 0.0) < 0.5 and (main is None or main.phase != "exit")
 
 
 def _children(looks: Sequence[Look], stats: dict[int, processes.Stat]) -> list[Asked]:

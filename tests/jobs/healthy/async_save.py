@@ -16,6 +16,7 @@ def main():
     dist.init_process_group("cpu:gloo")
     folder = [tempfile.mkdtemp() if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(folder)
+    savers = dist.new_group(backend="gloo")  # on the group of the training its collectives would mix with those
     model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.Linear(32, 16))
     for layer in model:
         fully_shard(layer)
@@ -30,7 +31,8 @@ def main():
         if step % 20 == 5:
             if saving is not None:
                 saving.result()
-            saving = dcp.async_save({"model": model.state_dict()}, checkpoint_id=f"{folder[0]}/step{step}")
+            state = {"model": model.state_dict()}
+            saving = dcp.async_save(state, checkpoint_id=f"{folder[0]}/step{step}", process_group=savers)
     saving.result()
     dist.barrier()
     if dist.get_rank() == 0:

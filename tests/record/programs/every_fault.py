@@ -22,6 +22,7 @@ TARGETS = [
     (recorder.Recorder, "exception_passes"),
     (recorder.Recorder, "exception_handled"),
     (recorder.Recorder, "settle_exception"),
+    (recorder.Recorder, "beat"),
     (recorder.Recorder, "slot"),
     (collectives, "_group"),
     (collectives, "register_group"),
