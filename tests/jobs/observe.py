@@ -270,7 +270,8 @@ def main() -> None:
     options = parser.parse_args()
     known = rows()
     if options.labels:
-        return write_rows({})
+        write_rows({})
+        return
     for label in all_jobs():
         chosen = not options.names or label.name in options.names or label.kind in options.names
         if not chosen or (options.new and label.name in known):

@@ -43,6 +43,7 @@ class Launching:
         self.folder = folder
         self.run_dir = folder / "run"
         self.fake = False
+        self.before = ""  # Python that the launcher's process runs first
         self.environment: dict[str, str] = {}
 
     def script(self, text: str, name: str = "train.py") -> str:
@@ -50,7 +51,7 @@ class Launching:
         return name
 
     def command(self, argv: Sequence[str]) -> list[str]:
-        head = [str(FAKE_MAIN)] if self.fake else ["-c", MAIN]
+        head = [str(FAKE_MAIN)] if self.fake else ["-c", f"{self.before}\n{MAIN}"]
         return [sys.executable, *head, "--run-dir", str(self.run_dir), *argv]
 
     def start(self, *argv: str, **settings: object) -> subprocess.Popen[bytes]:

@@ -81,11 +81,11 @@ class FakeWatcher:
 
 def plant(places: str) -> None:
     """Have methods of the launcher raise."""
-    from rankcall.launch import console, exits, guard, job, streams, tracebacks, voice
+    from rankcall.launch import console, exits, guard, job, outputs, streams, tracebacks, voice
 
     for place in filter(None, places.split(",")):
         class_name, method = place.split(".")
-        modules = (console, exits, guard, job, streams, tracebacks, voice)
+        modules = (console, exits, guard, job, outputs, streams, tracebacks, voice)
         owner = next(getattr(module, class_name) for module in modules if hasattr(module, class_name))
 
         def fail(*_: object, place: str = place, **__: object) -> None:

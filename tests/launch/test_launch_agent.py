@@ -156,7 +156,7 @@ def test_every_method_of_the_watcher_may_fail(launching: Launching) -> None:
     "places",
     [
         "Job.begin_attempt,Job.attempt_environment,Job.ranks_started,Voice._report",
-        "Job.open_output,Job.before_closing,Job.end_leftovers,Voice.at_end",
+        "Outputs.open,Job.before_closing,Job.end_leftovers,Voice.at_end",
         "Job._ended,Stream._write,StderrFilter.feed,Guard.rank_started",
         "Console._show,StderrFilter.ended,Job._note_troubles",
         "Console._pass_time,TimedLog.add",

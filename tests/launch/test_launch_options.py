@@ -105,25 +105,25 @@ def test_wrong_usage_is_one_clear_sentence(argv: list[str], says: str) -> None:
     ],
 )
 def test_values_that_torch_refuses_are_refused_before_anything_starts(argv: list[str]) -> None:
-    from rankcall.launch import agent
+    from rankcall.launch import torchrun
 
     request = read_request([*argv, "/bin/true"])
     assert request.torch is not None
     with pytest.raises(RankcallError, match="torch's launcher refuses"):
-        agent.check(request.torch)
+        torchrun.check(request.torch)
 
 
 def test_what_torch_accepts_is_accepted_and_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
     import tempfile
 
-    from rankcall.launch import agent
+    from rankcall.launch import torchrun
 
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     request = read_request(["--nproc-per-node", "2", "--tee", "3", "--max-restarts", "2", "train.py"])
     assert request.torch is not None
-    agent.check(request.torch)
+    torchrun.check(request.torch)
     assert "OMP_NUM_THREADS" not in os.environ
     assert list(tmp_path.iterdir()) == [tmp_path / "train.py"]
     assert request.torch.log_dir is None

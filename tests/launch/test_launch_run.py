@@ -296,3 +296,36 @@ def test_few_file_descriptors_mean_no_logs_and_no_harm(launching: Launching) -> 
     done = launching.run("--nproc-per-node", "4", script, preexec_fn=few)
     assert done.code == 0 and done.out == b"hello\n" * 4
     assert "no log files" in done.err
+
+
+# What a torch of another age might look like to us.
+OTHER_TORCHES = {
+    "the agent is another class": (
+        "from torch.distributed.launcher import api\n"
+        "class Agent(api.LocalElasticAgent): pass\n"
+        "api.LocalElasticAgent = Agent\n"
+    ),
+    "the logs have no specs": (
+        "import torch.distributed.run\n"
+        "import torch.distributed.elastic.multiprocessing as multiprocessing\n"
+        "del multiprocessing.LogsSpecs\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("other", OTHER_TORCHES)
+def test_an_unknown_launcher_of_torch_runs_the_job_as_it_is(launching: Launching, other: str) -> None:
+    launching.before = OTHER_TORCHES[other]
+    script = launching.script(GLOO + "sys.stdout.write(f'rank {rank}\\n')\nsys.exit(3 if sys.argv[1:] else 0)\n")
+    done = launching.run("--nproc-per-node", "2", script)
+    assert done.code == 0 and sorted(done.out.splitlines()) == [b"rank 0", b"rank 1"]
+    assert "torch's launcher is not known to rankcall" in done.err
+    assert json.loads((done.run_dir / "report.json").read_text())["outcome"] == "completed"
+
+
+def test_an_unknown_launcher_of_torch_still_gives_its_exit_code_and_a_verdict(launching: Launching) -> None:
+    launching.before = OTHER_TORCHES["the agent is another class"]
+    script = launching.script(GLOO + "if rank == 1:\n    raise ValueError('bad')\ndist.barrier()\n")
+    done = launching.run("--nproc-per-node", "2", script)
+    assert done.code == 1
+    assert json.loads((done.run_dir / "report.json").read_text())["verdict"]["culprits"] == [1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rankcall.diagnose import leaving, lone, skips
+from rankcall.diagnose import crash, leaving, lone, skips
 from rankcall.diagnose.case import Case, Party, left
 from rankcall.diagnose.drafts import Draft
 from rankcall.diagnose.rings import loader_end_after_work
@@ -15,10 +15,30 @@ def judge(case: Case) -> Draft | None:
     """A verdict for this parting, or None when no rule fits."""
     if len(case.parties) < 2:
         return None
-    for rule in (_evaluation, _branches, _rank_guard, skipped, _goes_on, _collectives, _nobody_came):
+    for rule in (
+        _exception_in_hand,
+        _evaluation,
+        _branches,
+        _rank_guard,
+        skipped,
+        _goes_on,
+        _collectives,
+        _nobody_came,
+    ):
         draft = rule(case)
         if draft is not None:
             return draft
+    return None
+
+
+def _exception_in_hand(case: Case) -> Draft | None:
+    """A rank's `finally` meets nobody: its own exception, on the way out, has not been shown yet."""
+    for party in case.parties:
+        guards = case.program.spot(party.site).guards
+        if any(guard.branch == "finally" for guard in guards):
+            draft = crash.held_back(case.roll, party.ranks, party.event)
+            if draft is not None:
+                return draft
     return None
 
 
@@ -169,3 +189,6 @@ def _nobody_came(case: Case) -> Draft | None:
 def _exit_called(case: Case, party: Party) -> bool:
     notes = [case.roll.standings[rank].process.exit_note for rank in party.ranks]
     return any(note is not None and note.kind == "exit" for note in notes)
+
+
+_RULES = (_exception_in_hand, _evaluation, _branches, _rank_guard, skipped, _goes_on, _collectives, _nobody_came)

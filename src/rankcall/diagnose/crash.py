@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from rankcall.diagnose import words
 from rankcall.diagnose.drafts import Draft
+from rankcall.diagnose.echoes import nature
 from rankcall.diagnose.exceptions import pitfall_of, text_of
 from rankcall.diagnose.frames import code_of, innermost_user, is_user_file
 from rankcall.diagnose.log_text import fatal_stack, worker_frames
@@ -112,6 +113,35 @@ def _exception(roll: Roll, first: Standing, note: ExceptionNote, failed: Sequenc
         fix=_exception_fixes(pitfall, note, place),
         rivals=rivals,
         evidence=tuple(evidence),
+    )
+
+
+def held_back(roll: Roll, ranks: Sequence[int], event: Event | None) -> Draft | None:
+    """The exception that a rank was carrying when it made its last call, where that call stands in a `finally`."""
+    standing = roll.standings[ranks[0]]
+    if not standing.process.handled or event is None:
+        return None
+    note = standing.process.handled[-1]
+    if nature(note) != "own":
+        return None
+    pitfall, confidence = pitfall_of(note)
+    place = exception_place(roll, note)
+    waiting = tuple(rank for rank in _others(roll, ranks))
+    raised = words.shorten(_said(note), 200)
+    return Draft(
+        pitfall=pitfall,
+        culprits=tuple(ranks),
+        confidence=min(confidence, 0.88),
+        proven=True,
+        sentence=f"{roll.place_name(ranks[0])} raised {raised}{words.at(place)}, and its `finally` calls "
+        f"{words.operation(event)}{words.at(event.site)} before the exception is shown",
+        why=f"The others went on with the step and do not come to {words.operation(event)}{words.at(event.site)}.",
+        where=place,
+        waiting=waiting,
+        fix=(f"Make no collective call in a `finally`{words.at(event.site)}: after an error the others do not come.",),
+        rivals=(Rival("lone-collective", 0.3, "Without the exception, would all ranks make that call?"),),
+        evidence=(Evidence("record", raised, standing.rank, standing.process.host, note.time),),
+        involved=(*ranks, *waiting),
     )
 
 

@@ -14,7 +14,7 @@ from rankcall.diagnose.mismatch import Difference
 from rankcall.diagnose.parting import Parting
 from rankcall.diagnose.roll import Roll
 from rankcall.findings import Evidence, Rival
-from rankcall.snapshot import Wait
+from rankcall.snapshot import Frame, Wait
 
 
 def judge(roll: Roll, graph: Graph) -> Draft | None:
@@ -78,6 +78,9 @@ def _left(roll: Roll, graph: Graph, gone: tuple[int, ...], waiting: tuple[int, .
     first = roll.standings[gone[0]]
     note = first.process.exit_note
     site = note.site if note is not None and note.site is not None else None
+    if site is None:
+        exits = roll.program.exits()
+        site = Frame(exits[0].file, exits[0].line) if len(exits) == 1 else None
     place = site or next((e.site for e in reversed(first.process.ring) if e.site is not None), None)
     who = roll.place_name(gone[0]) if len(gone) == 1 else words.ranks_text(gone)
     wait = roll.standings[waiting[0]].wait if waiting else None

@@ -33,9 +33,6 @@ def judge(case: Case, party: Party, reference: Party) -> Draft:
     return _by_source(case, party, work, loops)
 
 
-_FIXED = re.compile(r"range\(\d+\)$")
-
-
 def _exit_site(case: Case, party: Party) -> Frame | None:
     for rank in party.ranks:
         standing = case.roll.standings[rank]
@@ -90,7 +87,7 @@ def _skips_batches(case: Case, party: Party) -> bool:
 def _by_source(case: Case, party: Party, work: Frame | None, loops: list[Loop]) -> Draft:
     """No record tells how the loop ended: the source does, as far as it can."""
     # A loop of a fixed length cannot have ended early by itself.
-    open_loops = [loop for loop in loops if not _FIXED.match(loop.text)]
+    open_loops = [loop for loop in loops if not loop.fixed]
     loop = open_loops[0] if open_loops else loops[0] if loops else None
     jumps = [jump for loop in loops for jump in _ways_out(case, loop)]
     used_loader = any(case.roll.standings[rank].process.counters.batches for rank in party.ranks)
@@ -108,6 +105,9 @@ def _by_source(case: Case, party: Party, work: Frame | None, loops: list[Loop]) 
         return batch_skipped(case, party, work)
     if jumps and used_loader:
         return _stopped(case, party, _likeliest(jumps), sure=False)
+    handlers = case.program.handlers_around(work)
+    if loops and not open_loops and handlers:
+        return _swallowed(case, party, handlers[0], gone=gone)
     confidence = 0.85 if loop is not None else 0.65
     return _uneven(case, party, _loop_frame(loop) or party.site, "it came to the end of its loop first", confidence)
 
@@ -179,6 +179,27 @@ def _stopped(case: Case, party: Party, jump: Jump, *, sure: bool) -> Draft:
             "leave on every rank or on none.",
         ),
         rivals=(Rival("uneven-steps", 0.3, "Print the number of batches on every rank before the loop."),),
+        evidence=case.evidence(ranks),
+        involved=(*ranks, *case.rest(ranks)),
+    )
+
+
+def _swallowed(case: Case, party: Party, place: Frame, *, gone: bool) -> Draft:
+    """A loop of fixed length was left early, and an error on the way out would have been swallowed."""
+    ranks = party.ranks
+    code = code_of(place, case.roll.snapshot.sources)
+    return Draft(
+        pitfall="rank-left-early" if gone else "data-dependent-skip",
+        culprits=ranks,
+        confidence=0.7,
+        proven=True,
+        sentence=f"{case.who(ranks)} {case.short_of_steps(ranks)}: an error there would be swallowed{words.at(place)}"
+        f"{case.ending(ranks)}",
+        why=f"The loop has a fixed length and no way out but an exception, and `{code}` goes on in silence.",
+        where=place,
+        waiting=case.rest(ranks),
+        fix=(f"Log what is swallowed{words.at(place)}, and let the rank fail instead of going on alone.",),
+        rivals=(Rival("uneven-steps", 0.2, "Print the number of steps on every rank."),),
         evidence=case.evidence(ranks),
         involved=(*ranks, *case.rest(ranks)),
     )

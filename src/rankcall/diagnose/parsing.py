@@ -22,6 +22,7 @@ _RANK_NAME = re.compile(
 )
 # What a condition on the rank may be put together from; a model that was made with the rank is none.
 _PLAIN_CALLS = frozenset({"int", "bool", "str", "get", "getenv", "environ", "os", "dist", "self", "args"})
+_OPTIONS = frozenset({"args", "opt", "opts", "options", "cfg", "config", "hparams", "FLAGS"})
 _MOST_HOPS = 3  # how far a name is followed back to the expression it was made from
 
 JumpKind = Literal["break", "continue", "return", "raise", "exit", "except"]
@@ -35,18 +36,20 @@ class Guard:
     line: int
     text: str
     by_rank: bool
-    branch: Literal["if", "else", "except", "while"]
+    branch: Literal["if", "else", "except", "finally"]
 
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A for or while loop. `by_rank`: what it runs over (or its condition) is made from the rank."""
+    """A for or while loop. `by_rank`: what it runs over (or its condition) is made from the rank. `fixed`: it
+    counts to a number that is the same on all ranks, as far as can be read."""
 
     file: str
     line: int
     end: int
     text: str
     by_rank: bool
+    fixed: bool = False
 
     def holds(self, frame: Frame) -> bool:
         """True when the line lies inside this loop."""
@@ -77,7 +80,7 @@ class Spot:
     guards: tuple[Guard, ...]
     first: int = 0  # the function's lines; 0: the module itself
     last: int = 0
-    handlers: tuple[int, ...] = ()  # lines of the excepts that would catch what is raised here and go on
+    handlers: tuple[int, ...] = ()  # lines of the excepts (or suppress) that catch what is raised here and go on
 
 
 NOWHERE = Spot("", (), ())
@@ -139,6 +142,28 @@ class SourceFile:
         if isinstance(value, ast.IfExp):
             return self.asks_rank(value.test, hops)
         return _is_plain(value) and self.asks_rank(value, hops)
+
+    def counts_to_a_constant(self, iterable: ast.expr) -> bool:
+        """True for `range` (or enumerate, tqdm of it) of literals, capital names, options, and names made of those."""
+        if not isinstance(iterable, ast.Call):
+            return False
+        name = _dotted_tail(iterable.func)
+        if name in ("enumerate", "tqdm", "trange", "track"):
+            return bool(iterable.args) and self.counts_to_a_constant(iterable.args[0])
+        return name == "range" and all(self._is_constant(argument) for argument in iterable.args)
+
+    def _is_constant(self, value: ast.expr, hops: int = _MOST_HOPS) -> bool:
+        if isinstance(value, ast.Constant):
+            return True
+        if isinstance(value, ast.BinOp):
+            return self._is_constant(value.left, hops) and self._is_constant(value.right, hops)
+        if isinstance(value, ast.Attribute) and _dotted_tail(value.value) in _OPTIONS:
+            return True
+        name = _dotted_tail(value)
+        if not name or not hops:
+            return False
+        values = self.made_from.get(name, ())
+        return name.isupper() or (bool(values) and all(self._is_constant(one, hops - 1) for one in values))
 
     def by_rank(self, expression: ast.AST, hops: int = _MOST_HOPS, seen: frozenset[str] = frozenset()) -> bool:
         """True when the expression's value is made from a rank, as far as names can be followed."""
@@ -208,9 +233,16 @@ def spot(file: SourceFile, line: int) -> Spot:
         guard, body = entered
         if guard is not None:
             guards.append(guard)
+        if isinstance(node, (ast.With, ast.AsyncWith)) and any(_suppresses(item) for item in node.items):
+            handlers.append(node.lineno)
         if body is getattr(node, "body", None):
             handlers += [handler.lineno for handler in getattr(node, "handlers", ()) if _swallows(handler)]
     return Spot(function, tuple(reversed(loops)), tuple(reversed(guards)), first, last, tuple(reversed(handlers)))
+
+
+def _suppresses(item: ast.withitem) -> bool:
+    """`with contextlib.suppress(…)`."""
+    return isinstance(item.context_expr, ast.Call) and _dotted_tail(item.context_expr.func) == "suppress"
 
 
 def _swallows(handler: ast.ExceptHandler) -> bool:
@@ -234,7 +266,9 @@ def _decorated(body: list[ast.stmt], line: int) -> ast.stmt | None:
 
 def _loop(file: SourceFile, node: ast.For | ast.AsyncFor | ast.While) -> Loop:
     over = node.test if isinstance(node, ast.While) else node.iter
-    return Loop(file.name, node.lineno, node.end_lineno or node.lineno, _text(over), file.by_rank(over))
+    by_rank = file.by_rank(over)
+    fixed = not isinstance(node, ast.While) and not by_rank and file.counts_to_a_constant(over)
+    return Loop(file.name, node.lineno, node.end_lineno or node.lineno, _text(over), by_rank, fixed)
 
 
 def _within(body: list[ast.stmt], line: int) -> bool:
@@ -268,7 +302,7 @@ def _enter_try(file: SourceFile, node: ast.stmt, line: int) -> tuple[Guard | Non
     for name in ("body", "orelse", "finalbody"):
         block: list[ast.stmt] = getattr(node, name, [])
         if _within(block, line):
-            return None, block
+            return (Guard(file.name, block[0].lineno, "", False, "finally") if name == "finalbody" else None), block
     return None
 
 
@@ -303,7 +337,8 @@ def _jump_kind(node: ast.AST) -> JumpKind | None:
     if isinstance(node, ast.Return):
         return "return"
     if isinstance(node, ast.Raise):
-        return "raise"
+        raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
+        return "exit" if raised is not None and _dotted_tail(raised) == "SystemExit" else "raise"
     if isinstance(node, ast.Call) and _dotted_tail(node.func) in ("exit", "_exit", "quit"):
         return "exit"
     return None

@@ -158,7 +158,11 @@ def before_work(case: Case, work: Frame | None, ranks: Sequence[int]) -> list[Ca
             if jump.kind == "continue" and jump.guard is not None:
                 code = code_of(jump.place, case.roll.snapshot.sources)
                 found.append((jump.place, f"`{code}` leads to `continue`"))
-    return list(dict.fromkeys(found)) or _swallowed(case, work, ranks)
+    if found:
+        return list(dict.fromkeys(found))
+    # A handler outside the loop would leave it, not go on to the next batch.
+    loops = case.program.loops_around(work)
+    return [one for one in _swallowed(case, work, ranks) if any(loop.holds(one[0]) for loop in loops)]
 
 
 def _short(

@@ -46,6 +46,11 @@ class Program:
             self._jumps[file] = tuple(sorted(jumps, key=lambda jump: jump.line))
         return tuple(jump for jump in self._jumps[file] if first <= jump.line <= last)
 
+    def exits(self) -> tuple[Jump, ...]:
+        """Every call of exit (and `raise SystemExit`) that stands under a condition, in the files that were kept."""
+        found = (jump for file in self._texts for jump in self.jumps(file, 0, 10**9))
+        return tuple(jump for jump in found if jump.kind == "exit" and jump.guard is not None)
+
     def rank_guard(self, frame: Frame | None, depth: int = 3) -> Guard | None:
         """The condition on the rank that a line stands under, in its own function or around every call of it."""
         if frame is None or depth == 0:

@@ -39,7 +39,9 @@ def _place(standing: Standing, sources: Mapping[str, str]) -> Standing:
     if wait.outer in _PHASES_WITHOUT_CALL:
         wait = msgspec.structs.replace(wait, outer="")
     if wait.site is None:
-        wait = msgspec.structs.replace(wait, site=innermost_user(standing.thread.stack, sources))
+        raised = standing.exception.frames if standing.exception is not None else ()
+        stack = standing.thread.stack or tuple(reversed(raised))
+        wait = msgspec.structs.replace(wait, site=innermost_user(stack, sources))
     return dataclasses.replace(standing, wait=wait)
 
 
@@ -141,9 +143,21 @@ def event_of(process: Process, group: str, seq: int) -> Event | None:
 def _last_entered(standing: Standing) -> Wait | None:
     """The call that an echo came out of: the last one that was entered."""
     for event in reversed(standing.process.ring):
+        if event.kind == "init" and standing.process.initialized == "done":
+            return _unrecorded_call(standing)
         if event.kind in _ENTERED:
             return _wait_from(event, standing.process)
     return None
+
+
+def _unrecorded_call(standing: Standing) -> Wait | None:
+    """It failed after init_process_group, in a call that is not recorded: wrapping a model, say."""
+    group = main_group(standing.process)
+    if group is None:
+        return None
+    return Wait(
+        kind="collective", op="", outer="a call of torch", group=group.key, backend=group.backend, source="stack"
+    )  # fmt: skip
 
 
 def _wait_from(event: Event, process: Process) -> Wait:

@@ -48,9 +48,9 @@ def _main(argv: Sequence[str], make_watcher: MakeWatcher | None) -> int:
 
     request = read_request(argv)
     if request.torch is not None:
-        from rankcall.launch import agent
+        from rankcall.launch import torchrun
 
-        agent.check(request.torch)
+        torchrun.check(request.torch)
     from rankcall.launch.job import Job
     from rankcall.launch.signals import Interrupted
 
@@ -91,9 +91,9 @@ def _launch(request: Request, job: Job) -> Launched:
             from rankcall.launch.command import run_command
 
             return run_command(request.command, job)
-        from rankcall.launch import agent
+        from rankcall.launch import torchrun
 
-        return agent.launch(request.torch, job)
+        return torchrun.launch(request.torch, job)
 
 
 def _need_standard_streams() -> None:

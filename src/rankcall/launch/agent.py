@@ -1,33 +1,24 @@
-"""torch's elastic launcher, with eyes: every private name of torch that the launcher leans on is in this file.
+"""Our eyes in torch's elastic launcher: every private name of torch that is leaned on is in this file.
 
-`launch` runs torch's own `torch.distributed.run.run`, so each version's defaults stay its own; only the agent class
-that it makes is replaced by a subclass that reports to the `Job`. Where the names it needs are gone, torch's
-launcher runs unchanged, and less is known.
+torch's agent class is replaced, for one launch, by a subclass that reports to the `Job`. Importing this module raises
+ImportError where torch has not the names it needs; then `torchrun` runs the launcher as it is.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import copy
-import logging
 import os
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
-import torch.distributed.run as torchrun
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing import api as processes
-from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, record
 from torch.distributed.launcher import api as launcher
 
-from rankcall.errors import RankcallError
-from rankcall.launch.environment import changed_environment
-from rankcall.launch.job import STOPPED_BY_RANKCALL, Job, Launched
+from rankcall.launch.job import Job, StoppedByRankcall
 from rankcall.launch.signals import Interrupted
 from rankcall.launch.streams import StreamName
 from rankcall.launch.watching import StartedRank
@@ -35,105 +26,27 @@ from rankcall.launch.watching import StartedRank
 # A hung rank that ignores SIGTERM gets SIGKILL after this time (seconds). torch's own 30 s are for ranks that work.
 STOP_PATIENCE = 5
 
-# torchrun's exit code for everything that is no success.
-FAILED = 1
-
 # Opening a path in here opens a pipe of ours anew. /dev/fd is missing in bare containers.
 _OWN_FILES = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
 
-_NEEDED = ("_start_workers", "_monitor_workers", "_shutdown")
-_INTERRUPTIONS = (SignalException, Interrupted, KeyboardInterrupt)
-# What torch's launcher says about a failure is said by the verdict; these messages are kept with -v.
-_CHATTER = (
-    "Sending process",
-    "of binary: ",  # "failed (exitcode: …) … of binary"; that of a function holds the traceback
-    "death signal, shutting down workers",
-    "Unable to shutdown process",
-    "Setting OMP_NUM_THREADS",
+_NEEDED = (
+    (launcher, "LocalElasticAgent"),
+    (processes, "_terminate_process_handler"),
+    (LocalElasticAgent, "_start_workers"),
+    (LocalElasticAgent, "_monitor_workers"),
+    (LocalElasticAgent, "_stop_workers"),
+    (LocalElasticAgent, "_shutdown"),
 )
-_CHATTERING = (
-    "torch.distributed.run",
-    "torch.distributed.elastic.multiprocessing.api",
-    "torch.distributed.elastic.agent.server.api",
-    "torch.distributed.elastic.agent.server.local_elastic_agent",
-)
-
-
-class StoppedByRankcall(Exception):
-    """`--on-hang stop`: raised through torch's agent, which then neither restarts nor waits."""
-
-
-def check(arguments: argparse.Namespace) -> None:
-    """Have torch judge the values of its options before anything starts. Raises RankcallError."""
-    if arguments.logs_specs:
-        return  # the user's own class: made once, by torch
-    trial = copy.copy(arguments)
-    trial.log_dir = os.devnull  # otherwise torch makes a folder
-    if trial.master_port is None:
-        trial.master_port = 29500
-    logger = logging.getLogger("torch.distributed.run")
-    before, logger.disabled = logger.disabled, True
-    try:
-        with changed_environment({"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}):
-            torchrun.config_from_args(trial)
-    except (ValueError, AssertionError, RuntimeError, TypeError) as error:
-        raise RankcallError(f"torch's launcher refuses the options: {_one_line(error)}.") from error
-    finally:
-        logger.disabled = before
-
-
-def launch(arguments: argparse.Namespace, job: Job) -> Launched:
-    """Run the job to its end. Raises nothing but RankcallError, for what torch refuses at the last moment."""
-    own_log_dir = arguments.log_dir is None and _make_log_dir(arguments, job)
-    try:
-        with _quiet_torch(job), _our_agent(job, own_log_dir):
-            # As torchrun's own main does: an outer launcher learns of the failure by its error file.
-            record(torchrun.run)(arguments)
-    except ChildFailedError:
-        return Launched("crashed", FAILED)
-    except StoppedByRankcall:
-        return Launched("hung", STOPPED_BY_RANKCALL)
-    except _INTERRUPTIONS:
-        return Launched("stopped", FAILED)
-    except Exception as error:
-        if not str(error):  # torch's rendezvous time-out says nothing
-            error.args = (f"{arguments.nnodes} nodes, rendezvous at {arguments.rdzv_endpoint or 'no endpoint'}",)
-        return Launched("crashed", FAILED, error)
-    finally:
-        if own_log_dir:
-            _remove_empty(Path(arguments.log_dir))
-    return Launched("completed", 0)
-
-
-def _make_log_dir(arguments: argparse.Namespace, job: Job) -> bool:
-    """Have torch keep its error files in the run folder, where they belong, and not in /tmp for ever."""
-    place = job.folder.path / "torchrun"
-    try:
-        place.mkdir(mode=0o700)
-    except OSError:
-        return False
-    arguments.log_dir = str(place)
-    return True
-
-
-def _remove_empty(folder: Path) -> None:
-    """Most runs leave no error file: then nothing of torch's folders stays."""
-    for path in sorted(folder.rglob("*"), reverse=True):
-        with contextlib.suppress(OSError):
-            path.rmdir()
-    with contextlib.suppress(OSError):
-        folder.rmdir()
+if not all(hasattr(owner, name) for owner, name in _NEEDED) or launcher.LocalElasticAgent is not LocalElasticAgent:
+    raise ImportError("another launcher than the one that this was written for")
 
 
 @contextlib.contextmanager
-def _our_agent(job: Job, own_log_dir: bool) -> Iterator[None]:
-    """Have torch make our agent instead of its own, for the time of one launch."""
-    made = getattr(launcher, "LocalElasticAgent", None)
-    if made is not LocalElasticAgent or not all(hasattr(LocalElasticAgent, name) for name in _NEEDED):
-        job.note("this torch's launcher is not known to rankcall: ranks are started without logs and exit times.")
-        job.command_started(os.getpid())
-        yield
-        return
+def our_agent(job: Job, own_log_dir: bool) -> Iterator[None]:
+    """Have torch make our agent instead of its own, for the time of one launch.
+
+    `own_log_dir`: the folder of torch's own logs was chosen by rankcall, not by the user.
+    """
 
     def make(*args: object, **settings: object) -> object:
         agent = ReportingAgent(*args, **settings)
@@ -144,7 +57,7 @@ def _our_agent(job: Job, own_log_dir: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        launcher.LocalElasticAgent = made
+        launcher.LocalElasticAgent = LocalElasticAgent
 
 
 class ReportingAgent(LocalElasticAgent):  # type: ignore[misc]
@@ -187,7 +100,10 @@ class ReportingAgent(LocalElasticAgent):  # type: ignore[misc]
         return super()._monitor_workers(worker_group)
 
     def _shutdown(self, death_sig=signal.SIGTERM, timeout=30):  # type: ignore[no-untyped-def]
-        if isinstance(sys.exc_info()[1], _INTERRUPTIONS) and not self.job.shown.interrupted:
+        if (
+            isinstance(sys.exc_info()[1], (SignalException, Interrupted, KeyboardInterrupt))
+            and not self.job.shown.interrupted
+        ):
             self.job.safely(lambda: self.job.interrupted(int(death_sig)), None)
         super()._shutdown(death_sig, timeout)
 
@@ -271,26 +187,6 @@ class TakenLogs(LogsSpecs):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def _quiet_torch(job: Job) -> Iterator[None]:
-    """Leave out what the verdict says better."""
-    if job.options.verbose:
-        yield
-        return
-
-    def wanted(record: logging.LogRecord) -> bool:
-        return not any(text in str(record.msg) for text in _CHATTER)
-
-    loggers = [logging.getLogger(name) for name in _CHATTERING]
-    for logger in loggers:
-        logger.addFilter(wanted)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(wanted)
-
-
-@contextlib.contextmanager
 def _our_signals(job: Job) -> Iterator[None]:
     """torch installs a handler with the first process; have it install ours, which raises the same, but only once."""
     theirs = getattr(processes, "_terminate_process_handler", None)
@@ -315,7 +211,3 @@ def _exit_codes(context: processes.PContext) -> dict[int, int | None]:
         return {process.pid: process.returncode for process in ran if process.returncode is not None}
     started = getattr(getattr(context, "_pc", None), "processes", [])
     return {process.pid: process.exitcode for process in started if process.exitcode is not None}
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split()).rstrip(".") or type(error).__name__

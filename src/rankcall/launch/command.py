@@ -54,6 +54,7 @@ def _wait(process: subprocess.Popen[bytes], job: Job) -> Launched:
                 process.wait(_LOOK_EVERY)
     except Interrupted as interrupt:
         return _interrupt(process, job, interrupt.number)
+    job.exits.reaped(process.pid, process.returncode)
     code = _exit_code(process)
     return Launched("completed" if code == 0 else "crashed", code)
 

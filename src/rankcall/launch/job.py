@@ -1,14 +1,12 @@
 """One job from its start to its last word: the run folder, what the ranks print, their ends, the watcher, the guard.
 
-How ranks are started is not its business: `agent` does it with torch's elastic launcher, `command` around any other.
+How ranks are started is not its business: `torchrun` does it with torch's elastic launcher, `command` around any other.
 Once ranks run, nothing in here may end them by mistake: every call of the watcher is wrapped.
 """
 
 from __future__ import annotations
 
-import errno
 import os
-import resource
 import signal
 import socket
 import sys
@@ -24,13 +22,12 @@ from typing import Literal, TypeVar
 from rankcall.errors import RankcallError
 from rankcall.findings import Report
 from rankcall.launch import environment, sessions
-from rankcall.launch.console import Console, Output
 from rankcall.launch.exits import Ended, ExitWatch
 from rankcall.launch.guard import Guard
 from rankcall.launch.options import Options
+from rankcall.launch.outputs import Outputs
 from rankcall.launch.signals import Signals, signal_name
-from rankcall.launch.streams import Capture, FileStream, Stream, StreamName
-from rankcall.launch.tracebacks import Shown
+from rankcall.launch.streams import FileStream, Stream, StreamName
 from rankcall.launch.voice import Voice
 from rankcall.launch.watching import MakeWatcher, StartedRank, Unwatched, Watching, make_watcher
 from rankcall.rundir import RunFolder, create_run_folder
@@ -42,14 +39,9 @@ Outcome = Literal["completed", "crashed", "stopped", "hung"]
 # Time for evidence while the survivors of a failure still live, and when somebody waits at the keyboard (seconds).
 EXIT_BUDGET = 0.2
 INTERRUPT_BUDGET = 0.5
-# What ended ranks have printed is on its way for so long at most (seconds).
-OUTPUT_PATIENCE = 1.0
 # What a failed rank left running in its session gets so long to end (seconds).
 LEFTOVER_PATIENCE = 2.0
 
-# A rank's pipes and files, with those that torch opens for it, and what everything else needs at most.
-DESCRIPTORS_OF_A_RANK = 12
-SPARE_DESCRIPTORS = 48
 # How much of an error's text is printed where there is no verdict.
 MOST_OF_AN_ERROR = 400
 
@@ -66,6 +58,10 @@ class Launched:
     error: BaseException | None = None
 
 
+class StoppedByRankcall(Exception):
+    """`--on-hang stop`: raised through torch's agent, which then neither restarts nor waits."""
+
+
 class Job:
     """Shared by everything that takes part in one run."""
 
@@ -75,23 +71,19 @@ class Job:
         self.folder: RunFolder = create_run_folder(options.run_dir, script, self.argv)
         self.signals = Signals(at_once=self.end_at_once)
         self.guard = Guard(self.folder.id)
-        self.shown = Shown(ranks=1, text_of=lambda rank: str(self.folder.path))
-        self.console = Console()
-        self.capture = Capture(self.console.notify)
+        self.outputs = Outputs(self.folder)
         self.exits = ExitWatch(self._ended)
-        self.voice = Voice(options, self.console)
+        self.voice = Voice(options, self.outputs.console)
         self.stop_asked = threading.Event()
         self.ranks_ran = False
         self.notes: list[str] = []
         self._notes_said = 0
         self._facts: dict[str, object] = {}
         self._ranks: dict[int, StartedRank] = {}  # by pid, of the present attempt
-        self._streams: list[Stream | FileStream] = []
-        self._stderr_files: dict[int, Path] = {}
-        self._logs_fit = True
+        self._on_stop: Callable[[], None] | None = None
         self._closing = False
         self._collected = False
-        self._interrupted_by: int | None = None
+        self.interrupted_by: int | None = None
         self._host = socket.gethostname()
         self.watcher: Watching = self._make_watcher(make or make_watcher)
 
@@ -140,15 +132,10 @@ class Job:
 
     def begin_attempt(self, attempt: int, ranks: int) -> None:
         """Called before the processes of an attempt are started; `ranks` is how many this machine will have."""
-        self._release_streams()
+        self.outputs.begin_attempt(ranks)
         self.folder.attempt(attempt)
         self._ranks.clear()
         self._closing = self._collected = False
-        # What was shown of an earlier attempt is no excuse for leaving out anything of this one.
-        files: dict[int, Path] = {}
-        self._stderr_files = files
-        self.shown = Shown(ranks=ranks, text_of=lambda rank: self._text_of(files, rank))
-        self._logs_fit = _free_descriptors() >= ranks * DESCRIPTORS_OF_A_RANK + SPARE_DESCRIPTORS
         if attempt > 0:
             self.voice.line(f"the ranks are started again (attempt {attempt}; the first was 0)")
 
@@ -161,32 +148,8 @@ class Job:
         name: str | None = None,
         as_files: bool = False,
     ) -> dict[StreamName, Stream | FileStream]:
-        """Take streams of a rank: `wanted` says of each whether it is shown on the console.
-
-        `elsewhere` are the files of those that the user has sent to files of their own. `as_files`: the rank can only
-        write to files. Raises OSError when there are no more file descriptors; then the rank should print as it would
-        without us.
-        """
-        if not self._logs_fit:
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        logs = self.folder.attempt(attempt) / "logs"
-        stem = f"{self._host}-{name or f'rank{rank}'}"
-        streams: dict[StreamName, Stream | FileStream] = {}
-        kind = FileStream if as_files else Stream
-        try:
-            for stream_name, to_console in wanted.items():
-                streams[stream_name] = kind(stream_name, logs / f"{stem}.{stream_name}", to_console)
-        except OSError:
-            for stream in streams.values():
-                stream.release()
-            raise
-        if streams:
-            self._stderr_files[rank] = logs / f"{stem}.stderr"
-            self.console.add(Output(rank, logs / f"{stem}.log", tuple(streams.values()), self.shown))
-        for stream in streams.values():
-            if isinstance(stream, Stream):
-                self.capture.add(stream)
-            self._streams.append(stream)
+        """Take streams of a rank, see `Outputs.open`. `elsewhere` are those that the user has sent to own files."""
+        streams = self.outputs.open(attempt, rank, wanted, name or f"rank{rank}", as_files)
         paths = [stream.raw for stream in streams.values()] + [Path(path).absolute() for path in elsewhere]
         self.safely(lambda: self.watcher.log_paths(rank, paths), None)
         return streams
@@ -201,7 +164,13 @@ class Job:
         # First the watcher, then the ends: one may have ended already.
         self.safely(lambda: self.watcher.ranks_started(attempt, by_rank, world_size), None)
         self.exits.add([started.pid for started in ranks])
-        self._release_writers()
+        self.outputs.processes_started()
+
+    def ranks_unknown(self, on_stop: Callable[[], None]) -> None:
+        """torch's launcher starts the ranks without telling us. `on_stop` has it end them."""
+        self.ranks_ran = True
+        self._on_stop = on_stop
+        self.safely(lambda: self.watcher.command_started(os.getpid()), None)
 
     def command_started(self, pid: int) -> None:
         """The `--` form: one process of ours, ranks somewhere below it."""
@@ -209,7 +178,8 @@ class Job:
         self._ranks[pid] = StartedRank(pid=pid, rank=-1, local_rank=-1)
         self.guard.rank_started(pid)
         self.safely(lambda: self.watcher.command_started(pid), None)
-        self._release_writers()
+        self.exits.add([pid])
+        self.outputs.processes_started()
 
     # --- ranks end --------------------------------------------------------------------------------------------
 
@@ -219,7 +189,7 @@ class Job:
         if started is None:
             return
         self.guard.rank_ended(ended.pid)
-        by_us = self._closing and ended.signal in _closing_signals(self._interrupted_by)
+        by_us = self._closing and ended.signal in _closing_signals(self.interrupted_by)
         self.safely(
             lambda: self.watcher.process_exited(
                 ended.pid, code=ended.code, signal=ended.signal, killed_by_launcher=by_us
@@ -227,11 +197,11 @@ class Job:
             None,
         )
         if ended.failed:
-            self.shown.failing = True
+            self.outputs.job_is_failing()
             if not self._closing and not self._collected:
                 self._collected = True
                 self.safely(lambda: self.watcher.collect("exit", EXIT_BUDGET), None)
-        self.console.process_ended(started.rank, ended.failed)
+        self.outputs.process_ended(started.rank, ended.failed)
 
     def before_closing(self) -> None:
         """Called before the launcher ends what still lives: the last look at it."""
@@ -242,9 +212,9 @@ class Job:
     def interrupted(self, number: int) -> None:
         """The launcher was asked to end: show who was where while they all are there."""
         with self.signals.held():
-            self._interrupted_by = number
+            self.interrupted_by = number
             self.exits.look()
-            self.shown.interrupted = self.shown.failing = True
+            self.outputs.job_is_failing(interrupted=True)
             snapshot = self.safely(lambda: self.watcher.collect("interrupt", INTERRUPT_BUDGET), None)
             self._closing = True
             if snapshot is not None and snapshot.processes:
@@ -278,8 +248,7 @@ class Job:
             error = launched.error
             self.safely(lambda: self.watcher.launcher_failed(error), None)
         self.exits.stop()
-        self.capture.flush(self._streams, OUTPUT_PATIENCE)
-        self.capture.stop()
+        self.outputs.stop_taking()
         if outcome != "completed":
             self.end_leftovers()
         self.guard.goodbye()
@@ -290,7 +259,7 @@ class Job:
             report = Unwatched(self.folder, self.argv).finish(outcome, exit_code)
         end = {"ended_at": time.time(), "outcome": outcome, "exit_code": exit_code, "notes": self.notes}
         self.folder.write_run({**self._facts, **end})
-        self.console.stop()
+        self.outputs.stop_showing()
         stopped = outcome == "hung" and exit_code == STOPPED_BY_RANKCALL
         self.voice.at_end(report, f"stopped the job, as --on-hang stop asks (exit code {exit_code})" if stopped else "")
         self._closing_lines(launched, report)
@@ -320,9 +289,10 @@ class Job:
         self._notes_said = len(self.notes)
 
     def _note_troubles(self) -> None:
-        unsaved = sum(stream.unsaved for stream in self._streams)
-        if unsaved:
-            self.note(f"{unsaved} bytes of the ranks' output are not in the log files: they could not be written.")
+        if self.outputs.unsaved:
+            self.note(
+                f"{self.outputs.unsaved} bytes of the ranks' output are not in the log files: they could not be written."
+            )
         for trouble in self.folder.troubles:
             self.note(trouble)
 
@@ -345,24 +315,8 @@ class Job:
 
     def _stop_asked(self, report: Report) -> None:
         self.stop_asked.set()
-
-    def _text_of(self, files: Mapping[int, Path], rank: int) -> str:
-        path = files.get(rank)
-        if path is None:
-            return str(self.folder.path)
-        try:
-            return str(path.relative_to(_here()))
-        except ValueError:
-            return str(path)
-
-    def _release_writers(self) -> None:
-        for stream in self._streams:
-            stream.close_writer()
-
-    def _release_streams(self) -> None:
-        """What ended processes printed is taken before those of a new attempt print."""
-        self.capture.flush(self._streams, OUTPUT_PATIENCE)
-        self._release_writers()
+        if self._on_stop is not None:
+            self._on_stop()
 
     def safely(self, call: Callable[[], _T], otherwise: _T) -> _T:
         """A fault of ours is noted, and is none of the job's business."""
@@ -396,17 +350,6 @@ def _torch_version() -> str | None:
         return metadata.version("torch")
     except metadata.PackageNotFoundError:
         return None
-
-
-def _free_descriptors() -> int:
-    """How many more files this process may open."""
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit == resource.RLIM_INFINITY:
-        return 1 << 20
-    try:
-        return limit - len(os.listdir("/proc/self/fd"))
-    except OSError:
-        return limit - SPARE_DESCRIPTORS
 
 
 def _here() -> str:

@@ -4,6 +4,8 @@ buffers off.
 # job: nproc=2 timeout=60
 # expect: healthy
 
+import time
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -39,6 +41,7 @@ def main():
     hooked.register_comm_hook(dist.group.WORLD, bf16_compress_hook)
     train(hooked)
     dist.barrier()
+    time.sleep(0.2)  # torch 2.13 may abort a rank that ends right behind a gloo operation
     dist.destroy_process_group()
 
 

@@ -12,8 +12,10 @@ import torch.distributed as dist
 
 def main():
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
-    dist.init_process_group("gloo")
-    rank = dist.get_rank()
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world, is_master=False)
+    store = dist.PrefixStore(f"attempt{attempt}", store)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
     total = torch.zeros(4)
     for step in range(30):
         if attempt == 0 and rank == 1 and step == 10:

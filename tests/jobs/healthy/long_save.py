@@ -33,6 +33,7 @@ def main():
             with tempfile.TemporaryFile() as file:
                 torch.save([p.to_local() for p in model.parameters()], SlowDisk(file))
     dist.barrier()
+    time.sleep(0.2)  # torch 2.13 may abort a rank that ends right behind a gloo operation
     dist.destroy_process_group()
 
 

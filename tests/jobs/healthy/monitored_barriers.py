@@ -4,6 +4,7 @@ operations.
 # job: nproc=3 timeout=60
 # expect: healthy
 
+import time
 from datetime import timedelta
 
 import torch
@@ -22,6 +23,7 @@ def main():
         if step % 6 == 5:
             dist.monitored_barrier(timeout=timedelta(seconds=30), wait_all_ranks=True)
     dist.barrier()
+    time.sleep(0.2)  # torch 2.13 may abort a rank that ends right behind a gloo operation
     dist.destroy_process_group()
 
 

@@ -4,6 +4,8 @@ are done.
 # job: nproc=3 timeout=60
 # expect: healthy
 
+import time
+
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -30,6 +32,7 @@ def main():
         own_steps += following is not None
     dist.barrier()
     print(rank, own_steps)
+    time.sleep(0.2)  # torch 2.13 may abort a rank that ends right behind a gloo operation
     dist.destroy_process_group()
 
 

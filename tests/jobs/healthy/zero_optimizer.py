@@ -2,6 +2,8 @@
 # job: nproc=2 timeout=60
 # expect: healthy
 
+import time
+
 import torch
 import torch.distributed as dist
 from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -20,6 +22,7 @@ def main():
         schedule.step()
     optimizer.consolidate_state_dict(to=0)
     dist.barrier()
+    time.sleep(0.2)  # torch 2.13 may abort a rank that ends right behind a gloo operation
     dist.destroy_process_group()
 
 

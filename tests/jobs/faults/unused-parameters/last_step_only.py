@@ -4,6 +4,8 @@ silence.
 # job: nproc=2 run_args="" timeout=60
 # expect: pitfall=unused-parameters culprits=all outcome=completed as=nothing|note|warning
 
+import time
+
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -28,6 +30,7 @@ def main():
     model(torch.randn(8, 4)).mean().backward()
     print(f"rank {dist.get_rank()}: {model.module.used.weight.grad.sum().item():.4f}")
     dist.barrier()
+    time.sleep(0.2)  # torch 2.13 may abort a rank that ends right behind a gloo operation
     dist.destroy_process_group()
 
 
