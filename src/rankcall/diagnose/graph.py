@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rankcall.diagnose.kinds import algorithm
 from rankcall.diagnose.roll import Roll, Standing
 from rankcall.snapshot import Wait
 
@@ -118,7 +119,8 @@ def _in_new_group(standing: Standing) -> bool:
 def _not_in_step(
     roll: Roll, rank: int, wait: Wait, members: tuple[int, ...], numbers: dict[int, dict[str, int]]
 ) -> set[int]:
-    """For a wait without a number: the members that have started less, or stand outside any wait."""
+    """For a wait without a number: the members that have started less, stand outside any wait, or wait in a call
+    that cannot be this one."""
     mine = numbers.get(rank, {}).get(wait.group, 0)
     found = set()
     for member in members:
@@ -127,6 +129,13 @@ def _not_in_step(
         if other is None or (other.wait is None and not failed) or numbers.get(member, {}).get(wait.group, 0) < mine:
             found.add(member)
     return found
+
+
+def _another_call(mine: Wait, other: Wait) -> bool:
+    """True when the other rank is in a call that was recorded by name, and mine is none of that name."""
+    if other.group != mine.group or other.source != "record" or not other.op:
+        return False
+    return algorithm(mine.op) != algorithm(other.op) if mine.op else mine.source == "stack"
 
 
 def _peer_has_come(roll: Roll, rank: int, wait: Wait) -> bool:

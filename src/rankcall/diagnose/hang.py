@@ -128,7 +128,7 @@ def signature(wait: Wait) -> tuple[object, ...]:
 
 def _contradicts(roll: Roll, graph: Graph) -> bool:
     """True when waits exclude one another: a circle, or different operations at one key."""
-    if graph.cycles:
+    if any(not any(roll.standings[rank].likely for rank in cycle) for cycle in graph.cycles):
         return True
     return any(difference.aspect == "operation" for difference in _at_waits(roll, graph))
 

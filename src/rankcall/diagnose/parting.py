@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from rankcall.diagnose.frames import same_place
 from rankcall.diagnose.kinds import algorithm
 from rankcall.diagnose.roll import Roll, Standing
+from rankcall.diagnose.waits import main_group
 from rankcall.snapshot import Event
 
 _LOCAL = frozenset({"forward", "eval-forward", "backward"})
@@ -78,10 +79,12 @@ def token(event: Event) -> Token:
 def lane_of(standing: Standing, group: str, *, local: bool = True) -> Lane:
     """The rank's events of this group, with or without its model's forwards and backwards."""
     ring = standing.process.ring
+    main = main_group(standing.process)
+    default = main.key if main is not None else ""
     events = [
         event
         for event in ring
-        if (event.kind == "collective" and event.group == group)
+        if (event.kind == "collective" and (event.group == group or (not event.group and group == default)))
         or (local and event.kind in _LOCAL and event.group in ("", group))
     ]
     whole = not ring or ring[0].index == 0

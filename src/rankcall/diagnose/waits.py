@@ -36,6 +36,10 @@ def _place(standing: Standing, sources: Mapping[str, str]) -> Standing:
     wait = standing.wait
     if wait is None:
         return standing
+    if wait.kind == "collective" and not wait.group:
+        # monitored_barrier meets over the store and has no number; it is a call of the whole group all the same.
+        group = main_group(standing.process)
+        wait = msgspec.structs.replace(wait, group=group.key if group is not None else "")
     if wait.outer in _PHASES_WITHOUT_CALL:
         wait = msgspec.structs.replace(wait, outer="")
     if wait.site is None:

@@ -35,7 +35,7 @@ from rankcall.watch.gathering import (
     unrecorded,
 )
 from rankcall.watch.joining import Meeting, Store, merged
-from rankcall.watch.live import write_mark
+from rankcall.watch.live import remove_stale, write_mark
 from rankcall.watch.looks import Look, may_signal
 from rankcall.watch.quiet import QuietRule
 
@@ -76,6 +76,7 @@ class Watcher:
     ) -> None:
         self.folder = folder
         self.command = tuple(command)
+        remove_stale()
         self.records = local_memory_folder(folder.id)
         self.started_at = time.time()
         self.attempt = 0
@@ -99,6 +100,7 @@ class Watcher:
         self._standing_for = 0.0
         self._judged_at = 0.0
         self._stop_asked = False
+        self._being_ended = False  # by us, or by whoever interrupted the launcher: ends from now on say nothing
         self._status_said = False
         self._oom_before = processes.oom_kills()
         self._active: tuple[Verdict, Snapshot, dict[int, int]] | None = None  # the verdict that stands
@@ -180,6 +182,7 @@ class Watcher:
         with self._lock:
             self._look()
             snapshot = self._snapshot(reason, stacks=True, dumps=False, limit=budget_s * 0.6)
+            self._being_ended |= reason == "interrupt"
             if reason in ("exit", "interrupt") and self._at_failure is None:
                 self._at_failure = snapshot
             return snapshot
@@ -254,6 +257,8 @@ class Watcher:
         logs = self._logs.get(rank, ()) if rank is not None else ()
         if look is not None:
             exits = self._exits
+            if look.gone and look.pid not in exits and self._being_ended:
+                exits = {**exits, look.pid: Exit(killed_by_launcher=True)}
             if started is not None and started.pid != look.pid and look.gone and started.pid in exits:
                 exits = {**exits, look.pid: exits[started.pid]}
             return process_of(look, stacks, dumps, exits, logs, rank)  # type: ignore[arg-type]
@@ -447,7 +452,7 @@ class Watcher:
         if verdict.pitfall in SLOW_NOT_STUCK:
             return
         if verdict.proven or snapshot.stalled:
-            self._stop_asked = True
+            self._stop_asked = self._being_ended = True
             self._on_stop(self._complete(diagnose(self._active[1])))
 
     def _withdraw_if_moved(self) -> None:
@@ -536,6 +541,8 @@ class Watcher:
             snapshot = self._final_snapshot(outcome, others)
             self._save_records()
             report = diagnose(snapshot)
+            if report.verdict is None and self._active is not None and outcome != "completed":
+                report = msgspec.structs.replace(report, verdict=self._active[0])
             if outcome == "completed":
                 now = time.time()
                 self.incidents = [
