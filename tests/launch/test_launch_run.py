@@ -288,7 +288,7 @@ def test_nohup_means_that_the_terminal_may_close(launching: Launching) -> None:
 
 
 def test_few_file_descriptors_mean_no_logs_and_no_harm(launching: Launching) -> None:
-    script = launching.script("print('hello')\n")
+    script = launching.script("import sys\nsys.stdout.write('hello\\n')\n")
 
     def few() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (80, 80))

@@ -93,6 +93,32 @@ def test_a_forked_child_does_not_write_into_its_parents_record(runner: Runner) -
     assert note is not None and note.kind == "finish"
 
 
+@pytest.mark.slow
+def test_ranks_that_were_forked_have_records_of_their_own(runner: Runner) -> None:
+    recording = runner.python(str(PROGRAMS / "forked_ranks.py"))
+    assert recording.done.returncode == 0, recording.done.stderr[-3000:]
+    ranks = [record for record in recording.records() if record.identity()["initialized"] != "no"]
+    assert [record.identity()["claimed_rank"] for record in ranks] == [0, 1]
+    for record in ranks:
+        groups = record.groups()
+        assert [group.key for group in groups] == ["0-1#0"]
+        events = [event for event in record.ring(groups) if event.kind == "collective"]
+        assert [(event.op, event.dtype, event.reduce_op, event.seq) for event in events] == [
+            ("all_reduce", "float32", "SUM", 1),
+            ("all_reduce", "int64", "MAX", 2),
+            ("barrier", None, None, 3),
+        ]
+        assert record.counters().collectives == 3
+        assert record.counter("faults") == 0
+
+
+def test_a_thread_that_calls_exit_does_not_end_the_rank(runner: Runner) -> None:
+    code = "import sys, threading; t = threading.Thread(target=sys.exit, args=(4,)); t.start(); t.join()"
+    (record,) = runner.python("-c", code).records()
+    note = record.exit_note()
+    assert note is not None and note.kind == "finish"
+
+
 def test_helpers_that_inherit_the_rank_variable_are_no_ranks(runner: Runner) -> None:
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'], check=True)"
     recording = runner.python("-c", code)

@@ -102,7 +102,7 @@ class ReportingAgent(LocalElasticAgent):  # type: ignore[misc]
     def _shutdown(self, death_sig=signal.SIGTERM, timeout=30):  # type: ignore[no-untyped-def]
         if (
             isinstance(sys.exc_info()[1], (SignalException, Interrupted, KeyboardInterrupt))
-            and not self.job.shown.interrupted
+            and self.job.interrupted_by is None
         ):
             self.job.safely(lambda: self.job.interrupted(int(death_sig)), None)
         super()._shutdown(death_sig, timeout)

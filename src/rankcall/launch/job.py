@@ -289,10 +289,9 @@ class Job:
         self._notes_said = len(self.notes)
 
     def _note_troubles(self) -> None:
-        if self.outputs.unsaved:
-            self.note(
-                f"{self.outputs.unsaved} bytes of the ranks' output are not in the log files: they could not be written."
-            )
+        unsaved = self.outputs.unsaved
+        if unsaved:
+            self.note(f"{unsaved} bytes of the ranks' output are not in the log files: they could not be written.")
         for trouble in self.folder.troubles:
             self.note(trouble)
 

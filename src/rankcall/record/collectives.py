@@ -76,6 +76,7 @@ _pair_counts: dict[tuple[str, int, int, int], int] = {}
 _dtypes: dict[Any, int] = {}
 _reduce_ops: dict[int, tuple[int, Any]] = {}
 _arguments: dict[str, dict[str, int]] = {}
+_calls: list[_Call] = []
 
 
 def install(module: ModuleType) -> None:
@@ -274,7 +275,21 @@ class _Call:
         self.reduce_op = places.get("op", -1)
         self.asynchronous = places.get("async_op", 99)
         self.rooted = "src" in places or "dst" in places
+        _calls.append(self)
 
+
+def _begin_anew() -> None:
+    """Forget numbers that belong to another record, and the groups of a parent that was forked."""
+    _forget(None)
+    _dtypes.clear()
+    _reduce_ops.clear()
+    _group_numbers.clear()
+    _made.clear()
+    for call in _calls:
+        call.number = 0
+
+
+recorder.at_start.append(_begin_anew)
 
 _Before = tuple[int, int, int, int]  # phase, its site, event, the call's site
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import threading
 import traceback
 from types import TracebackType
 from typing import NoReturn
@@ -92,6 +93,13 @@ def _note_exit(code: object, depth: int) -> None:
         _write("exit", code=number, site=_site_text(depth + 1))
 
 
+def _forget() -> None:
+    _noted.clear()
+
+
+recorder.at_start.append(_forget)
+
+
 def install() -> None:
     """Put the notes in place. Called once, before the program starts."""
     first_hook = sys.excepthook
@@ -109,7 +117,9 @@ def install() -> None:
 
     def exit(status: object = None, /) -> NoReturn:
         try:
-            _note_exit(status, 2)
+            # In another thread it ends that thread alone.
+            if threading.current_thread() is threading.main_thread():
+                _note_exit(status, 2)
         except Exception:
             recorder.fault("sys.exit")
         real_exit(status)  # type: ignore[arg-type]

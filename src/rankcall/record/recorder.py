@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 
 from rankcall.record import layout
@@ -62,6 +63,7 @@ class Recorder:
         self.on = False
         self.writer: Writer | None = None
         self.threads = _Threads()
+        self.at_start: list[Callable[[], None]] = []  # what other modules forget when a record begins
         self.loop_step = 0
         self.counts = dict.fromkeys(layout.COUNTERS, 0)
         self.identity: dict[str, object] = {}
@@ -85,8 +87,15 @@ class Recorder:
     def start(self, writer: Writer) -> None:
         """Begin to record into `writer`."""
         self.writer = writer
+        # A forked rank inherits what its parent had counted, and numbers of names in its parent's record.
+        self.loop_step = 0
+        self.counts = dict.fromkeys(layout.COUNTERS, 0)
+        self.identity, self.handled = {}, []
         self._sites.clear()
+        self._fault_log.clear()
         self.threads = _Threads()
+        for forget in self.at_start:
+            forget()
         self.on = True
         self.change(_IDLE, 0)
 

@@ -218,6 +218,15 @@ def _name_parameters(model: Any, error: RuntimeError) -> None:
 _first_optimizer = 0
 
 
+def _begin_anew() -> None:
+    global _first_optimizer
+    _first_optimizer = 0
+    _before_compile.clear()
+
+
+recorder.at_start.append(_begin_anew)
+
+
 def install_optimizer(module: ModuleType) -> None:
     module.register_optimizer_step_pre_hook(_before_step)
     module.register_optimizer_step_post_hook(_after_step)
