@@ -99,6 +99,27 @@ def test_a_rank_that_slept_while_the_others_timed_out_is_the_root() -> None:
     assert (found.pitfall, found.culprits) == ("process-stuck", (2,))
 
 
+def test_a_rank_at_work_when_the_limit_ran_out_points_to_the_limit() -> None:
+    job = crash()
+    for rank in (0, 1):
+        job[rank].collective("barrier", 3).echoes(3, "Timed out waiting 5000ms for recv operation to complete")
+    job[2].doing("evaluate", 4, busy=0.7).moving()
+    found = verdict(job)
+    assert (found.pitfall, found.culprits) == ("timeout-too-short", (2,))
+    assert "5.0 s" in found.sentence
+
+
+def test_the_holder_of_a_taken_port_is_named() -> None:
+    job = crash().listens(4711, 99, "python dashboard.py")
+    job[0].raises("DistNetworkError", "The server socket has failed to listen. port: 4711, name: EADDRINUSE", 3)
+    job[1].killed()
+    job[2].killed()
+    found = verdict(job)
+    assert (found.pitfall, found.culprits) == ("port-in-use", (0,))
+    assert "process 99 (python dashboard.py)" in found.sentence
+    assert any("kill 99" in fix for fix in found.fix)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.pitfall)
 def test_each_row_of_the_table_knows_its_text_and_leaves_the_near_miss(row: Row) -> None:
     kind, _, message = row.bad.partition(": ")

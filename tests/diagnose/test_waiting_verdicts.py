@@ -141,4 +141,8 @@ def test_all_in_the_same_operation_names_nobody() -> None:
     job = Job(3, SLEEP)
     for rank in range(3):
         job[rank].waits_in("all_reduce", 3)
-    assert diagnose(job.snapshot()).verdict is None
+    report = diagnose(job.snapshot())
+    assert report.verdict is None
+    assert "ranks 0-2 are all in all_reduce at train.py:3" in str(report.data["unknown"])
+    assert "ss -tnpi" in str(report.data["unknown"])
+    assert diagnose(job.at_once().snapshot()).data == {}

@@ -26,8 +26,8 @@ from labels import JOBS, Label, all_jobs
 README = JOBS / "README.md"
 BEGIN, END = "<!-- observed: begin -->", "<!-- observed: end -->"
 HEADER = "| job | ranks | expected | plain torchrun: what happens |\n|---|---|---|---|"
-LIMIT_S = 25.0  # an ordinary job is over by then
-HEALTHY_LIMIT_S = 75.0
+LIMIT_S = 25.0
+PATIENT_LIMIT_S = 75.0  # for jobs that end by themselves, be it by a time-out
 YOUNGEST_HANG_S = 6.0  # before that a quiet rank may just be importing
 QUIET_LOOKS = 5  # so many looks in a row, LOOK_S apart, without CPU time: it hangs
 LOOK_S = 0.8
@@ -185,8 +185,7 @@ def end_tree(process: psutil.Popen) -> None:
 
 def observe(label: Label) -> Observed:
     """Run one job plainly and put into words what became of each rank."""
-    limit = HEALTHY_LIMIT_S if label.healthy else max(LIMIT_S, min(label.timeout, LIMIT_S))
-    patient = label.outcomes == ("completed",)
+    patient = label.outcomes[0] != "hung"
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="observed-") as folder:
         logs = Path(folder)
@@ -199,7 +198,7 @@ def observe(label: Label) -> Observed:
                 cwd=label.working_folder,
                 env={**os.environ, "PYTHONUNBUFFERED": "1"},
             )
-            ended, seen = watch(label, process, limit if not patient else HEALTHY_LIMIT_S, patient)
+            ended, seen = watch(label, process, PATIENT_LIMIT_S if patient else LIMIT_S, patient)
             seconds = time.monotonic() - began
             end_tree(process)
         console_text = (logs / "console").read_text(errors="replace")
@@ -212,8 +211,8 @@ def observe(label: Label) -> Observed:
                 seen[rank] = f"{code} {words}".strip()
             elif rank not in seen:
                 seen[rank] = f"gone {words}".strip()
-        if label.form == "command" and ended and process.returncode:
-            seen["?"] = last_words(console_text)
+        if label.form == "command" and (words := last_words(console_text)):
+            seen["console"] = words
     ending = f"exit {process.returncode}" if ended else "hangs"
     return Observed(seconds, ending, seen)
 

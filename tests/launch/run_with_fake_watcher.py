@@ -51,6 +51,9 @@ class FakeWatcher:
         locals_ = {rank: started.local_rank for rank, started in ranks.items()}
         self.note("ranks_started", attempt=attempt, locals=locals_, world_size=world_size)
 
+    def join(self, store, node, nodes) -> None:
+        self.note("join", node=node, nodes=nodes)
+
     def process_exited(self, pid, *, code, signal, killed_by_launcher=False) -> None:
         self.note("process_exited", rank=self.pids.get(pid), code=code, signal=signal, killed=killed_by_launcher)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from rankcall.diagnose import crash, leaving, lone, skips
 from rankcall.diagnose.case import Case, Party, left
 from rankcall.diagnose.drafts import Draft
-from rankcall.diagnose.rings import loader_end_after_work
+from rankcall.diagnose.frames import same_place
+from rankcall.diagnose.rings import skipped_batches, training_site
 from rankcall.diagnose.source import Guard
 
 _STEP = ("forward", "backward")
@@ -47,6 +48,17 @@ def _evaluation(case: Case) -> Draft | None:
         draft = lone.evaluation(case, party)
         if draft is not None:
             return draft
+    return None
+
+
+def _batch_left_out(case: Case) -> Draft | None:
+    """One party's ring shows a batch without work, the others' do not: since then it is a step ahead of them."""
+    for party in reversed(case.parties):
+        rest = case.rest(party.ranks)
+        if not all(skipped_batches(case.roll.standings[rank]) for rank in party.ranks):
+            continue
+        if not any(skipped_batches(case.roll.standings[rank]) for rank in rest):
+            return skips.batch_skipped(case, party, training_site(case.roll.standings[party.ranks[0]]))
     return None
 
 
@@ -98,7 +110,7 @@ def _goes_on(case: Case) -> Draft | None:
         return leaving.judge(case, party, going)
     if not party.is_collective:
         return leaving.judge(case, party, going)
-    if _data_ended(case, party):
+    if case.ran_out(party) is not None:
         return leaving.judge(case, party, going)
     if _in_loop_of(case, party, going):
         if case.seen(going.ranks, party.site, before=True):
@@ -118,10 +130,6 @@ def _going_on(case: Case) -> Party | None:
     known = [p for p in case.parties if p.is_collective and case.seen(everyone, p.site, before=True)]
     fresh = [p for p in case.parties if p not in known]
     return known[0] if known and fresh else None
-
-
-def _data_ended(case: Case, party: Party) -> bool:
-    return any(loader_end_after_work(case.roll.standings[rank]) is not None for rank in party.ranks)
 
 
 def _in_loop_of(case: Case, party: Party, going: Party) -> bool:
@@ -148,7 +156,29 @@ def _collectives(case: Case) -> Draft | None:
     calls = [party for party in case.parties if party.is_collective]
     if len(calls) < 2 or len(calls) < len(case.parties):
         return None
-    one, other = calls[0], calls[1]
+    usual, odd = _usual_and_odd(case, calls[0], calls[1])
+    if odd is not None and usual is not None:
+        everyone = tuple(case.parting.lanes)
+        if case.seen(everyone, odd.site, before=True):
+            return _missed(case, odd, usual)
+        if case.seen(everyone, usual.site, before=True):
+            return lone.collective(case, odd, _innermost_guard(case, odd), confidence=0.85)
+    return _first_time(case, calls[0], calls[1])
+
+
+def _usual_and_odd(case: Case, one: Party, other: Party) -> tuple[Party | None, Party | None]:
+    """The majority and the minority; of two equal sides, the one that does as always and the one that does not."""
+    if len(one.ranks) != len(other.ranks):
+        return one, other
+    expected = case.expected()
+    for party, partner in ((one, other), (other, one)):
+        if same_place(party.site, expected) and not same_place(partner.site, expected):
+            return party, partner
+    return None, None
+
+
+def _first_time(case: Case, one: Party, other: Party) -> Draft:
+    """Two calls that nobody has made before: the source's order is all there is."""
     for party, partner in ((other, one), (one, other)):
         # Its own later call is the partner's: it made one more than they did.
         if case.seen(party.ranks, partner.site, after=True) and not case.seen(partner.ranks, party.site):
@@ -181,9 +211,9 @@ def _nobody_came(case: Case) -> Draft | None:
         return None
     if len(waits.ranks) < len(gone.ranks):
         return lone.collective(case, waits, _innermost_guard(case, waits), confidence=0.8)
-    if lone.way_past(case, waits.site) is not None and _exit_called(case, gone) is False:
+    if lone.way_past(case, waits.site) is not None and not _exit_called(case, gone):
         return _missed(case, gone, waits)
-    return leaving.judge(case, gone, waits)
+    return None
 
 
 def _exit_called(case: Case, party: Party) -> bool:
@@ -191,4 +221,14 @@ def _exit_called(case: Case, party: Party) -> bool:
     return any(note is not None and note.kind == "exit" for note in notes)
 
 
-_RULES = (_exception_in_hand, _evaluation, _branches, _rank_guard, skipped, _goes_on, _collectives, _nobody_came)
+_RULES = (
+    _exception_in_hand,
+    _evaluation,
+    _batch_left_out,
+    _branches,
+    _rank_guard,
+    skipped,
+    _goes_on,
+    _collectives,
+    _nobody_came,
+)

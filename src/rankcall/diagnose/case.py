@@ -16,6 +16,9 @@ from rankcall.diagnose.source import Loop, Program
 from rankcall.findings import Evidence
 from rankcall.snapshot import Event, Frame
 
+# How many calls have to repeat before what followed them is called a habit.
+LONG_HABIT, SHORT_HABIT = 12, 4
+
 
 @dataclass(frozen=True)
 class Party:
@@ -86,6 +89,25 @@ class Case:
                 return None
         return None
 
+    def loader_end(self, ranks: Sequence[int]) -> Event | None:
+        """The end of a data loader that one of these ranks came to after the last common event."""
+        index = self.parting.first_index
+        for rank in ranks:
+            lane = self.parting.lanes[rank]
+            before, after = lane.event(index - 1), lane.event(index)
+            low = before.index if before is not None else -1
+            high = after.index if after is not None else 1 << 62
+            for event in reversed(self.roll.standings[rank].process.ring):
+                if event.index <= low:
+                    break
+                if event.kind == "loader-end" and event.index < high:
+                    return event
+        return None
+
+    def ran_out(self, party: Party) -> Event | None:
+        """The party's loader end at the place of parting, if the others did not come to theirs there too."""
+        return None if self.loader_end(self.rest(party.ranks)) is not None else self.loader_end(party.ranks)
+
     def seen(self, ranks: Sequence[int], site: Frame | None, *, before: bool = False, after: bool = False) -> bool:
         """Whether one of these ranks was at this line: at all, before the parting, or after it."""
         index = self.parting.first_index
@@ -95,6 +117,19 @@ class Case:
             if any(same_place(event.site, site) for event in part):
                 return True
         return False
+
+    def expected(self) -> Frame | None:
+        """Where the programs' own habit would have led: what followed the last time the same lines were run."""
+        index = self.parting.first_index
+        sites = [event.site for event in next(iter(self.parting.lanes.values())).events[:index]]
+        for length in (LONG_HABIT, SHORT_HABIT):
+            if index <= length:
+                continue
+            habit = sites[index - length :]
+            for end in range(index - 1, length - 1, -1):
+                if sites[end - length : end] == habit:
+                    return sites[end]
+        return None
 
     def inside(self, loop: Loop, frame: Frame | None, depth: int = 3) -> bool:
         """True when the line runs in this loop, in its own function or through the calls of it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rankcall.diagnose import words
+from rankcall.diagnose import ports, words
 from rankcall.diagnose.drafts import Draft
 from rankcall.diagnose.echoes import nature
 from rankcall.diagnose.exceptions import pitfall_of, text_of
@@ -83,6 +83,11 @@ def _exception(roll: Roll, first: Standing, note: ExceptionNote, failed: Sequenc
         sentence += ", the first to fail; what the others say came after"
     elif everyone:
         sentence += ": the same fault everywhere"
+    holder = ports.holder_of(roll, ports.port_in(note.message)) if pitfall == "port-in-use" else None
+    if holder is not None and holder.pid in {s.process.pid for s in roll.standings.values()}:
+        holder = None  # it is this job's own
+    if holder is not None:
+        sentence += f". The port is held by {ports.holder_text(holder)}"
     code = code_of(place, roll.snapshot.sources)
     own = words.verb(culprits, "its own", "their own")
     why = f"{who} ended by an exception of {own}{words.at(place)}"
@@ -110,7 +115,7 @@ def _exception(roll: Roll, first: Standing, note: ExceptionNote, failed: Sequenc
         why=why,
         where=place,
         waiting=_others(roll, culprits),
-        fix=_exception_fixes(pitfall, note, place),
+        fix=_exception_fixes(pitfall, note, place) + (ports.fixes(holder) if holder is not None else ()),
         rivals=rivals,
         evidence=tuple(evidence),
     )

@@ -132,6 +132,13 @@ ROWS: tuple[Row, ...] = (
         "FileNotFoundError: [Errno 2] No such file or directory: 'node-0'",
     ),
     _row(
+        "world-size-mismatch",
+        r"rank < size|(rank|value) .{0,60}(must|should) be (less|smaller) than .{0,20}world.?size|"
+        r"invalid rank \d+, rank should be in the interval",
+        "RuntimeError: [enforce fail at gloo/context.cc:23] rank < size. 2 vs 2",
+        "RuntimeError: [enforce fail at gloo/context.cc:23] size > 0. 0 vs 0",
+    ),
+    _row(
         "group-not-initialized",
         r"default process group has not been initialized|process group is not initialized|"
         r"call init_process_group",

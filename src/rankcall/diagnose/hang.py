@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Sequence
 
 from rankcall.diagnose import blame, mismatch, p2p, parting, roots, words
 from rankcall.diagnose.case import Case
 from rankcall.diagnose.drafts import TIE, Draft
+from rankcall.diagnose.echoes import is_timeout
 from rankcall.diagnose.graph import Graph
 from rankcall.diagnose.kinds import algorithm
 from rankcall.diagnose.mismatch import Difference
@@ -35,8 +37,28 @@ def judge(roll: Roll, graph: Graph) -> Draft | None:
             # Ranks that wait at one key in one operation may only be slow: then nothing is proven.
             return dataclasses.replace(draft, proven=draft.proven and (contradiction or roll.over))
     if live:
-        return roots.judge(roll, live, graph.waiting_for(tuple(live)))
+        draft = roots.judge(roll, live, graph.waiting_for(tuple(live)))
+        return _ran_out_of_time(roll, draft) or draft
     return pairs
+
+
+_LIMIT = re.compile(r"(\d{2,9}) ?(ms|milliseconds)")
+
+
+def _ran_out_of_time(roll: Roll, draft: Draft) -> Draft | None:
+    """The others gave up on a rank that was still at work: then the limit is the trouble, not the rank."""
+    texts = [s.exception.message for s in roll.standings.values() if s.ending == "echo" and s.exception is not None]
+    if draft.pitfall != "straggler" or not any(is_timeout(text) for text in texts):
+        return None
+    found = next((match for text in texts if (match := _LIMIT.search(text))), None)
+    limit = f" of {words.duration(int(found.group(1)) / 1000)}" if found is not None else ""
+    return dataclasses.replace(
+        draft,
+        pitfall="timeout-too-short",
+        confidence=0.65,
+        sentence=f"{draft.sentence}; the time limit{limit} ran out while it was at work",
+        rivals=(Rival("straggler", 0.3, "Is this rank slow in every step, or was this one phase long?"), *draft.rivals),
+    )
 
 
 def _called_exit(roll: Roll, rank: int) -> bool:
@@ -79,8 +101,7 @@ def _left(roll: Roll, graph: Graph, gone: tuple[int, ...], waiting: tuple[int, .
     note = first.process.exit_note
     site = note.site if note is not None and note.site is not None else None
     if site is None:
-        exits = roll.program.exits()
-        site = Frame(exits[0].file, exits[0].line) if len(exits) == 1 else None
+        site = _way_out(roll, gone[0], waiting)
     place = site or next((e.site for e in reversed(first.process.ring) if e.site is not None), None)
     who = roll.place_name(gone[0]) if len(gone) == 1 else words.ranks_text(gone)
     wait = roll.standings[waiting[0]].wait if waiting else None
@@ -103,6 +124,22 @@ def _left(roll: Roll, graph: Graph, gone: tuple[int, ...], waiting: tuple[int, .
         ),
         involved=(*gone, *waiting),
     )  # fmt: skip
+
+
+def _way_out(roll: Roll, rank: int, waiting: Sequence[int]) -> Frame | None:
+    """The one line of the source that leads out before the call that the others are in."""
+    wait = roll.standings[waiting[0]].wait if waiting else None
+    if wait is not None and wait.site is not None:
+        spot = roll.program.spot(wait.site)
+        last = next((e.site for e in reversed(roll.standings[rank].process.ring) if e.site is not None), None)
+        same = last is not None and last.file == wait.site.file and spot.first < last.line < wait.site.line
+        first = last.line if same and last is not None else spot.first
+        jumps = roll.program.jumps(wait.site.file, first + 1, wait.site.line - 1)
+        out = [jump for jump in jumps if jump.kind in ("return", "exit") and jump.guard is not None]
+        if len(out) == 1:
+            return out[0].place
+    exits = roll.program.exits()
+    return Frame(exits[0].file, exits[0].line) if len(exits) == 1 else None
 
 
 def _groups(roll: Roll, ranks: Sequence[int]) -> list[str]:
@@ -164,9 +201,14 @@ def _symmetric(roll: Roll, graph: Graph) -> Draft | None:
         return draft
     if graph.cycles and (draft := _inversion(roll, graph)) is not None:
         return draft
-    if differences:
-        return mismatch.judge(roll, differences[0], graph.waiting)
-    return None
+    if not differences:
+        return None
+    by_site = parting.find_by_site(roll, differences[0].group)
+    if by_site is not None and _earlier_difference(roll, by_site, involved) is None:
+        draft = blame.judge(Case(roll, graph, by_site))
+        if draft is not None:
+            return draft
+    return mismatch.judge(roll, differences[0], graph.waiting)
 
 
 def _earlier_difference(roll: Roll, found: Parting, waiting: Sequence[int]) -> Draft | None:

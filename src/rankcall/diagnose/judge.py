@@ -10,6 +10,7 @@ from rankcall.diagnose.graph import Graph, build
 from rankcall.diagnose.roll import Roll, call_roll
 from rankcall.diagnose.roots import frozen, moves, works
 from rankcall.diagnose.roots import judge as judge_roots
+from rankcall.diagnose.unknown import unknown
 from rankcall.diagnose.waits import with_waits
 from rankcall.findings import Evidence, Finding, Job, Outcome, Report
 from rankcall.snapshot import Snapshot
@@ -31,6 +32,8 @@ def diagnose(snapshot: Snapshot) -> Report:
     if snapshot.outcome == "completed":
         beside = notes.notes(roll) + beside
     findings: list[Finding] = [to_finding(found, roll, evidence, severity) for found, severity in beside]
+    stands_still = snapshot.stalled or snapshot.outcome == "hung" or roll.over
+    text = unknown(roll, build(roll)) if verdict is None and stands_still else ""
     return Report(
         verb="run",
         job=_job(snapshot, roll),
@@ -39,6 +42,7 @@ def diagnose(snapshot: Snapshot) -> Report:
         findings=tuple(findings),
         ranks=rows.rows(roll),
         evidence=tuple(evidence),
+        data={"unknown": text} if text else {},
     )
 
 
@@ -71,6 +75,8 @@ def verdict_of(roll: Roll) -> Draft | None:
         return early
     own = crash.judge(roll)
     if own is not None:
+        if own.pitfall == "world-size-mismatch":
+            return start.world_sizes(roll) or own
         return _mismatch_before(roll, own) or own
     graph = build(roll)
     draft = start.judge(roll, graph) or _frozen(roll, graph) or hang.judge(roll, graph)

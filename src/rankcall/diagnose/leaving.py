@@ -8,7 +8,7 @@ from rankcall.diagnose import words
 from rankcall.diagnose.case import Case, Party
 from rankcall.diagnose.drafts import Draft
 from rankcall.diagnose.frames import code_of
-from rankcall.diagnose.rings import excess_batches, forward_excess, loader_end_after_work, training_site
+from rankcall.diagnose.rings import excess_batches, forward_excess, training_site
 from rankcall.diagnose.skips import backward_missing, batch_skipped, before_work
 from rankcall.diagnose.source import Jump, Loop
 from rankcall.findings import Rival
@@ -27,9 +27,12 @@ def judge(case: Case, party: Party, reference: Party) -> Draft:
         return batch_skipped(case, party, work)
     loops = _loops(case, work, party)
     loop = loops[0] if loops else None
-    ended = next((e for rank in party.ranks if (e := loader_end_after_work(case.roll.standings[rank]))), None)
+    ended = case.ran_out(party)
     if ended is not None:
-        return _uneven(case, party, ended.site or _loop_frame(loop), "its data loader had no more batches", 0.93)
+        # A generator of the user's around the loader is not the loop that ran out.
+        outside = ended.site is None or not any(one.holds(ended.site) for one in loops)
+        place = _loop_frame(loop) if outside and loop is not None else ended.site
+        return _uneven(case, party, place, "its data loader had no more batches", 0.93)
     return _by_source(case, party, work, loops)
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from rankcall.diagnose import words
 from rankcall.diagnose.case import Case, Party, left
 from rankcall.diagnose.drafts import TIE, Draft
 from rankcall.diagnose.frames import code_of
-from rankcall.diagnose.source import Guard
+from rankcall.diagnose.kinds import algorithm
+from rankcall.diagnose.source import Guard, Jump, Spot
 from rankcall.findings import Rival
 from rankcall.snapshot import Event, Frame
 
-_SAVING = re.compile(r"state_dict|full_tensor|save|checkpoint|consolidate", re.IGNORECASE)
-_EVALUATING = re.compile(r"eval|valid|test|infer|predict|generate|sample|loss|metric", re.IGNORECASE)
+_SAVING = re.compile(r"state_dict|full_tensor|consolidate|\b(dcp|checkpoint)\.(async_)?save", re.IGNORECASE)
 
 
 def evaluation(case: Case, party: Party) -> Draft | None:
@@ -26,9 +25,7 @@ def evaluation(case: Case, party: Party) -> Draft | None:
     guard = case.program.rank_guard(event.site)
     if case.seen(rest, event.site):
         return None
-    if event.kind == "forward" and (guard is None or case.seen(rest, event.site)):
-        return None
-    if guard is None and len(party.ranks) > len(rest):
+    if guard is None and (event.kind == "forward" or not _alone_without_guard(case, party)):
         return None
     condition = f"It stands under `if {guard.text}` ({words.place(Frame(guard.file, guard.line))}). " if guard else ""
     ranks = party.ranks
@@ -51,6 +48,17 @@ def evaluation(case: Case, party: Party) -> Draft | None:
         evidence=case.evidence(ranks),
         involved=(*ranks, *rest),
     )  # fmt: skip
+
+
+def _alone_without_guard(case: Case, party: Party) -> bool:
+    """No condition on the rank is seen: then ranks that came to their evaluation first may only have fewer steps."""
+    rest = case.rest(party.ranks)
+    if len(party.ranks) > len(rest):
+        return False
+    ends = [case.roll.standings[rank].process.counters.loader_ends for rank in rest]
+    if any(case.roll.standings[rank].process.counters.loader_ends > min(ends) for rank in party.ranks):
+        return False
+    return not case.program.known(party.site) or case.program.condition(party.site) is not None
 
 
 def exclusive(case: Case) -> tuple[Party, Party, Guard] | None:
@@ -138,9 +146,9 @@ def _next_of(case: Case, party: Party) -> str:
 
 
 def _saves(case: Case, event: Event) -> bool:
-    spot = case.program.spot(event.site)
-    code = code_of(event.site, case.roll.snapshot.sources)
-    return bool(_SAVING.search(code) or _SAVING.search(spot.function))
+    if algorithm(event.op) == "barrier":
+        return False
+    return _SAVING.search(code_of(event.site, case.roll.snapshot.sources)) is not None
 
 
 def missed(case: Case, party: Party, reference: Party, guard: Guard | None, place: Frame | None) -> Draft:
@@ -183,11 +191,18 @@ def way_past(case: Case, site: Frame | None) -> tuple[Guard, Frame] | None:
     for guard in spot.guards:
         if guard.branch in ("if", "else"):
             return guard, Frame(guard.file, guard.line, spot.function)
-    first = spot.loops[0].line if spot.loops else spot.first
-    for jump in case.program.jumps(site.file, first + 1, site.line - 1):
-        if jump.kind in ("return", "continue") and jump.guard is not None and jump.guard.line > first:
+    for jump in case.program.jumps(site.file, spot.first + 1, site.line - 1):
+        if jump.guard is None or jump.guard.line <= spot.first:
+            continue
+        if jump.kind == "return" or (jump.kind == "continue" and _in_same_loop(case, jump, spot)):
             return jump.guard, jump.place
     return None
+
+
+def _in_same_loop(case: Case, jump: Jump, spot: Spot) -> bool:
+    """A continue passes only what its own loop holds."""
+    loops = case.program.spot(Frame(jump.file, jump.line)).loops
+    return bool(loops) and any(loop.line == loops[0].line for loop in spot.loops)
 
 
 def mismatch(case: Case, one: Party, other: Party, guard: Guard | None) -> Draft:
@@ -221,8 +236,3 @@ def _in(party: Party) -> str:
         f"{words.ranks_text(party.ranks)} {words.verb(party.ranks, 'is', 'are')} in {words.operation(event)}"
         f"{words.at(event.site)}"
     )
-
-
-def evaluating(names: Sequence[str]) -> bool:
-    """True when a function's name says that it evaluates."""
-    return any(_EVALUATING.search(name) for name in names)

@@ -21,6 +21,8 @@ FEWEST_STEPS = 10
 SLOW_SAVE_S = 5.0
 # After one of these begins, a rank may be waiting for others rather than working.
 _WAITING = frozenset({"collective", "wait", "send", "recv", "backward", "new-group", "init", "destroy"})
+# A save is told by a note of its own.
+_OTHER_TIME = _WAITING | {"save"}
 
 
 def notes(roll: Roll) -> list[tuple[Draft, Severity]]:
@@ -90,7 +92,7 @@ def _own_time(standing: Standing, *, forward: bool) -> float | None:
     total = 0.0
     for event, following in pairwise(ring):
         started = started or event.kind in ("forward", "backward", "step")
-        if started and event.kind not in _WAITING and (forward or event.kind not in ("forward", "eval-forward")):
+        if started and event.kind not in _OTHER_TIME and (forward or event.kind not in ("forward", "eval-forward")):
             total += following.time - event.time
     return total / steps
 

@@ -95,7 +95,8 @@ class SourceFile:
         self.name = name
         self.tree: ast.Module | None = None
         self.made_from: dict[str, list[ast.expr]] = {}
-        self.calls: dict[str, list[int]] = {}
+        self.calls: dict[str, list[tuple[int, str]]] = {}  # by name: line, and the name before the dot
+        self.modules: set[str] = set()  # names that imports have bound
         if len(text) > MOST_TEXT:
             return
         try:
@@ -107,7 +108,10 @@ class SourceFile:
         for node in ast.walk(self.tree):
             self._note_names(node)
             if isinstance(node, ast.Call):
-                self.calls.setdefault(_dotted_tail(node.func), []).append(node.lineno)
+                base = _dotted_tail(node.func.value) if isinstance(node.func, ast.Attribute) else ""
+                self.calls.setdefault(_dotted_tail(node.func), []).append((node.lineno, base))
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                self.modules |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
 
     def _note_names(self, node: ast.AST) -> None:
         targets: list[ast.expr] = []

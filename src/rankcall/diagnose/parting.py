@@ -130,6 +130,19 @@ def find(roll: Roll, group: str, ranks: Sequence[int] | None = None) -> Parting 
     return found
 
 
+def find_by_site(roll: Roll, group: str) -> Parting | None:
+    """Operations that match to the end, but come from different lines at last: the programs parted there."""
+    members = [m for m in roll.members.get(group, ()) if m in roll.standings]
+    lanes = _aligned([lane_of(roll.standings[m], group) for m in members])
+    shortest = min((len(lane.events) for lane in lanes), default=0)
+    if len(lanes) < 2 or not shortest:
+        return None
+    first = _site_run(lanes, shortest)
+    if first == shortest:
+        return None
+    return Parting(group, {lane.rank: lane for lane in lanes}, shortest, (), first)
+
+
 def _all_start_alike(parting: Parting) -> bool:
     return any(side.token == END for side in parting.sides) and len(parting.sides) == 2
 

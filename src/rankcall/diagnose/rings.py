@@ -37,8 +37,12 @@ def backward_site(standing: Standing) -> Frame | None:
 
 
 def skipped_batches(standing: Standing) -> list[Event]:
-    """Batches that were followed by another batch of the same line with no work between."""
+    """Batches of the training loop that were followed by another one of the same line with no work between.
+
+    A loop that never has recorded work after its batches (an evaluation of the inner model) is no such loop.
+    """
     found: list[Event] = []
+    working: set[Frame] = set()
     pending: Event | None = None
     for event in standing.process.ring:
         if event.kind == "batch":
@@ -46,8 +50,10 @@ def skipped_batches(standing: Standing) -> list[Event]:
                 found.append(pending)
             pending = event
         elif event.kind in _PROGRESS or event.kind == "collective":
+            if pending is not None and pending.site is not None:
+                working.add(pending.site)
             pending = None
-    return found
+    return [event for event in found if event.site in working]
 
 
 def skipped_backwards(standing: Standing) -> list[Event]:
@@ -62,16 +68,6 @@ def skipped_backwards(standing: Standing) -> list[Event]:
         elif event.kind == "backward":
             pending = None
     return found
-
-
-def loader_end_after_work(standing: Standing) -> Event | None:
-    """The loader's end that came last, if no training step of the rank came after it."""
-    for event in reversed(standing.process.ring):
-        if event.kind == "loader-end":
-            return event
-        if event.kind in ("forward", "backward", "batch"):
-            return None
-    return None
 
 
 def training_site(standing: Standing) -> Frame | None:

@@ -152,6 +152,13 @@ def batch_skipped(case: Case, party: Party, work: Frame | None) -> Draft:
 def before_work(case: Case, work: Frame | None, ranks: Sequence[int]) -> list[Candidate]:
     """The lines in the loop that can go on to the next batch before the work at `work` is done."""
     found: list[Candidate] = []
+    spot = case.program.spot(work)
+    if work is not None and not spot.loops:
+        # The work is a function of its own, called in the loop: a return before it skips the batch.
+        for jump in case.program.jumps(work.file, spot.first + 1, work.line - 1):
+            if jump.kind == "return" and jump.guard is not None and jump.guard.line > spot.first > 0:
+                code = code_of(jump.place, case.roll.snapshot.sources)
+                found.append((jump.place, f"`{code}` leads to `return`"))
     for loop in case.program.loops_around(work):
         last = work.line if work is not None and loop.holds(work) else loop.end
         for jump in case.program.jumps(loop.file, loop.line + 1, last):

@@ -6,6 +6,7 @@ Reads text kept in the snapshot, across files and calls; one file at a time is p
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import PurePosixPath
 
 from rankcall.diagnose import parsing
 from rankcall.diagnose.parsing import NOWHERE, Guard, Jump, Loop, SourceFile, Spot
@@ -51,26 +52,44 @@ class Program:
         found = (jump for file in self._texts for jump in self.jumps(file, 0, 10**9))
         return tuple(jump for jump in found if jump.kind == "exit" and jump.guard is not None)
 
-    def rank_guard(self, frame: Frame | None, depth: int = 3) -> Guard | None:
+    def rank_guard(self, frame: Frame | None) -> Guard | None:
         """The condition on the rank that a line stands under, in its own function or around every call of it."""
+        return self._guard(frame, 3, by_rank=True)
+
+    def condition(self, frame: Frame | None) -> Guard | None:
+        """The innermost condition of any kind that a line stands under, in its function or around every call."""
+        return self._guard(frame, 3, by_rank=False)
+
+    def _guard(self, frame: Frame | None, depth: int, *, by_rank: bool) -> Guard | None:
         if frame is None or depth == 0:
             return None
         spot = self.spot(frame)
         for guard in spot.guards:
-            if guard.by_rank and guard.branch in ("if", "else"):
+            if guard.branch in ("if", "else") and (guard.by_rank or not by_rank) and "__name__" not in guard.text:
                 return guard
         callers = self.callers(spot.function or frame.function)
         if not callers or len(callers) > 8:
             return None
-        guards = [self.rank_guard(caller, depth - 1) for caller in callers]
+        guards = [self._guard(caller, depth - 1, by_rank=by_rank) for caller in callers]
         return guards[0] if all(guard is not None for guard in guards) else None
+
+    def known(self, frame: Frame | None) -> bool:
+        """True when the text of this line's file was kept."""
+        return frame is not None and frame.file in self._texts
 
     def callers(self, function: str) -> tuple[Frame, ...]:
         """Where a function of this name is called, in the files that were kept."""
         if not function or function.startswith("<"):
             return ()
         name = function.rpartition(".")[2]
-        return tuple(Frame(file, line) for file in self._texts for line in self._file(file).calls.get(name, ()))
+        own = {PurePosixPath(file).stem for file in self._texts}
+        return tuple(
+            Frame(file, line)
+            for file in self._texts
+            for line, base in self._file(file).calls.get(name, ())
+            # `torch.save(…)` is no call of the user's own `save`.
+            if base not in self._file(file).modules or base in own
+        )
 
     def loops_around(self, frame: Frame | None, depth: int = 3) -> tuple[Loop, ...]:
         """The loops a line runs in, innermost first: its function's own, then those around the calls of it."""

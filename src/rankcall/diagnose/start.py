@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from rankcall.diagnose import words
+from rankcall.diagnose import ports, words
 from rankcall.diagnose.doing import action
 from rankcall.diagnose.drafts import Draft
 from rankcall.diagnose.exceptions import pitfall_of, text_of
@@ -15,9 +15,7 @@ from rankcall.diagnose.graph import Graph
 from rankcall.diagnose.roll import Roll, Standing
 from rankcall.diagnose.roots import place_of
 from rankcall.findings import Evidence, Rival
-from rankcall.snapshot import Frame, PortHolder, Process
-
-_PORT = re.compile(r":(\d{2,5})(?:\D|$)|port[:= ]+(\d{2,5})")
+from rankcall.snapshot import Frame, Process
 
 
 def launcher(roll: Roll) -> Draft | None:
@@ -26,15 +24,15 @@ def launcher(roll: Roll) -> Draft | None:
     if error is None:
         return None
     pitfall, confidence = pitfall_of(error)
-    port = _port_in(error.message)
-    holder = _holder(roll, port)
+    port = ports.port_in(error.message)
+    holder = ports.holder_of(roll, port)
     sentence = f"the launcher failed before any rank ran: {words.shorten(text_of(error), 200)}"
     why = "No rank was started."
     fix: tuple[str, ...] = ()
     if pitfall == "port-in-use":
-        by = f" by {_holder_text(holder)}" if holder is not None else ""
+        by = f" by {ports.holder_text(holder)}" if holder is not None else ""
         sentence = f"port {port} is taken{by}, so the launcher cannot serve the ranks' store there"
-        fix = _port_fix(holder)
+        fix = ports.fixes(holder)
     return Draft(
         pitfall=pitfall, culprits=(), confidence=confidence, proven=True, sentence=sentence, why=why,
         where=innermost_user(reversed(error.frames), roll.snapshot.sources), fix=fix,
@@ -42,31 +40,11 @@ def launcher(roll: Roll) -> Draft | None:
     )  # fmt: skip
 
 
-def _port_in(text: str) -> int | None:
-    match = _PORT.search(text)
-    return int(match.group(1) or match.group(2)) if match else None
-
-
-def _holder(roll: Roll, port: int | None) -> PortHolder | None:
-    return next((holder for holder in roll.snapshot.ports if holder.port == port), None)
-
-
-def _holder_text(holder: PortHolder) -> str:
-    return f"process {holder.pid} ({words.shorten(holder.command, 120)})" if holder.pid else "another process"
-
-
-def _port_fix(holder: PortHolder | None) -> tuple[str, ...]:
-    fixes = ["Use `--standalone`, or `--rdzv-endpoint localhost:0`, and let the launcher pick a free port."]
-    if holder is not None and holder.pid:
-        fixes.append(f"If process {holder.pid} is a left-over of an earlier run, end it: `kill {holder.pid}`.")
-    return tuple(fixes)
-
-
 def judge(roll: Roll, graph: Graph) -> Draft | None:
     """A verdict if the ranks could not be lined up, whether they still wait or gave up."""
     return (
         _duplicates(roll)
-        or _world_sizes(roll, graph)
+        or (world_sizes(roll) if graph.blockers or roll.over else None)
         or _master_port(roll)
         or _taken_port(roll)
         or _missing(roll, graph)
@@ -125,9 +103,10 @@ def _claims(roll: Roll) -> dict[int, int]:
     }
 
 
-def _world_sizes(roll: Roll, graph: Graph) -> Draft | None:
+def world_sizes(roll: Roll) -> Draft | None:
+    """A verdict if the ranks disagree on the world size, or all expect another one than was launched."""
     claims = _claims(roll)
-    if not claims or not (graph.blockers or roll.over):
+    if not claims:
         return None
     launched = roll.snapshot.world_size
     sizes = Counter(claims.values())
@@ -161,13 +140,8 @@ def _world_sizes(roll: Roll, graph: Graph) -> Draft | None:
     )  # fmt: skip
 
 
-def _port_of(address: str) -> int | None:
-    tail = address.rpartition(":")[2].partition("/")[0].partition("?")[0]
-    return int(tail) if tail.isdigit() and len(tail) < 6 else None
-
-
 def _same_master(process: Process) -> bool:
-    return _port_of(process.master) == _port_of(process.launcher_master)
+    return ports.port_of(process.master) == ports.port_of(process.launcher_master)
 
 
 def _master_port(roll: Roll) -> Draft | None:
@@ -179,14 +153,14 @@ def _master_port(roll: Roll) -> Draft | None:
         and s.process.initialized == "entered"
         and s.process.master
         and s.process.launcher_master
-        and _port_of(s.process.master) is not None
+        and ports.port_of(s.process.master) is not None
         and not _same_master(s.process)
     ]
     if not caught:
         return None
     first = caught[0]
-    port, right = _port_of(first.process.master), _port_of(first.process.launcher_master)
-    if _holder(roll, port) is not None:
+    port, right = ports.port_of(first.process.master), ports.port_of(first.process.launcher_master)
+    if ports.holder_of(roll, port) is not None:
         return None  # somebody answers: see _taken_port
     ranks = tuple(sorted(s.rank for s in caught))
     site = _init_site(roll, first)
@@ -228,8 +202,8 @@ def _taken_port(roll: Roll) -> Draft | None:
     for standing in roll.standings.values():
         if not _in_init(standing) or not standing.process.master:
             continue
-        port = _port_of(standing.process.master)
-        holder = _holder(roll, port)
+        port = ports.port_of(standing.process.master)
+        holder = ports.holder_of(roll, port)
         if holder is None or holder.pid is None:
             continue
         if _same_master(standing.process) and standing.process.uses_agent_store:
@@ -240,13 +214,13 @@ def _taken_port(roll: Roll) -> Draft | None:
         return Draft(
             pitfall="port-in-use", culprits=(min(ranks),), confidence=0.85, proven=False,
             sentence=f"port {port}, where {words.ranks_text(ranks)} {words.verb(ranks, 'meets', 'meet')}, is held by "
-            f"{_holder_text(holder)}, which is not the store of this job",
+            f"{ports.holder_text(holder)}, which is not the store of this job",
             why="The ranks connect to a process that is not their store and wait for its answer.",
             where=_init_site(roll, roll.standings[min(ranks)]),
             waiting=ranks,
-            fix=_port_fix(holder),
+            fix=ports.fixes(holder),
             rivals=(Rival("fixed-master-port", 0.3, "Is the port written into the script?"),),
-            evidence=(Evidence("ports", f"port {port}: {_holder_text(holder)}", None, standing.process.host),),
+            evidence=(Evidence("ports", f"port {port}: {ports.holder_text(holder)}", None, standing.process.host),),
         )  # fmt: skip
     return None
 

@@ -55,13 +55,14 @@ def _main(argv: Sequence[str], make_watcher: MakeWatcher | None) -> int:
     from rankcall.launch.signals import Interrupted
 
     job = Job(request.options, request.script, ["rankcall", "run", *argv], make_watcher)
-    code = INTERRUPTED
+    code: int | None = None
     try:
         launched = _launch(request, job)
         code = launched.exit_code
         _finish(job, launched)
-    except Interrupted:
-        return code  # while nothing ran yet, or while the console took its time at the end
+    except Interrupted as interrupt:
+        # While nothing ran yet, or while the console took its time at the end.
+        return 128 + interrupt.number if code is None else code
     finally:
         job.abandon()
     return code

@@ -88,6 +88,7 @@ class ReportingAgent(LocalElasticAgent):  # type: ignore[misc]
                 for local, pid in pids.items()
             ]
             self.job.safely(lambda: self.job.ranks_started(self.attempt, ranks, world_size), None)
+            self.job.safely(lambda: self._meet_other_nodes(worker_group), None)  # type: ignore[no-untyped-call]
             self._watch_closing()
         return pids
 
@@ -115,6 +116,14 @@ class ReportingAgent(LocalElasticAgent):  # type: ignore[misc]
     def runs_function(self) -> bool:
         """--run-path: the ranks are functions in processes of ours, not commands."""
         return not isinstance(self._worker_group.spec.entrypoint, str)
+
+    def _meet_other_nodes(self, worker_group):  # type: ignore[no-untyped-def]
+        """The launchers of all nodes share torch's rendezvous store: their watchers meet there too."""
+        store, nodes = worker_group.store, worker_group.group_world_size
+        if store is not None and nodes and nodes > 1:
+            # A connection of its own where torch can make one: ours must never keep the launcher waiting.
+            own = store.clone() if hasattr(store, "clone") else store
+            self.job.watcher.join(own, worker_group.group_rank, nodes)
 
     def _watch_closing(self) -> None:
         """torch ends the survivors in the same breath in which it sees a failure: look once more before."""

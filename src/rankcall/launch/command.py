@@ -28,32 +28,42 @@ _STREAMS: dict[StreamName, bool] = {"stdout": True, "stderr": True}
 def run_command(command: Sequence[str], job: Job) -> Launched:
     """Run it to its end. Raises RankcallError if it cannot be started."""
     job.begin_attempt(0, ranks=1)  # whose lines these are is not known, so none is shortened
-    streams = job.open_output(0, -1, _STREAMS, name="command")
+    started: list[subprocess.Popen[bytes]] = []
     job.signals.install()
-    with job.signals.held():
-        try:
-            process = subprocess.Popen(
-                list(command),
-                stdout=streams["stdout"].writer,
-                stderr=streams["stderr"].writer,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise RankcallError(f"cannot start {command[0]}: {error.strerror}.") from error
-        job.command_started(process.pid)
-    with _passing_on(process):
-        return _wait(process, job)
+    try:
+        with job.signals.held():
+            started.append(_start(command, job))
+        with _passing_on(started[0]):
+            return _wait(started[0], job)
+    except Interrupted as interrupt:
+        if not started:
+            return Launched("stopped", 128 + interrupt.number)
+        return _interrupt(started[0], job, interrupt.number)
+
+
+def _start(command: Sequence[str], job: Job) -> subprocess.Popen[bytes]:
+    try:
+        streams = job.open_output(0, -1, _STREAMS, name="command")
+        pipes = {name: stream.writer for name, stream in streams.items()}
+    except OSError as error:
+        job.note(f"no log files: {error.strerror}; the command prints to the console directly.")
+        pipes = {}
+    try:
+        process = subprocess.Popen(
+            list(command), stdout=pipes.get("stdout"), stderr=pipes.get("stderr"), start_new_session=True
+        )
+    except OSError as error:
+        raise RankcallError(f"cannot start {command[0]}: {error.strerror}.") from error
+    job.command_started(process.pid)
+    return process
 
 
 def _wait(process: subprocess.Popen[bytes], job: Job) -> Launched:
-    try:
-        while process.poll() is None:
-            if job.stop_asked.is_set():
-                return _stop(process, job)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_LOOK_EVERY)
-    except Interrupted as interrupt:
-        return _interrupt(process, job, interrupt.number)
+    while process.poll() is None:
+        if job.stop_asked.is_set():
+            return _stop(process, job)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_LOOK_EVERY)
     job.exits.reaped(process.pid, process.returncode)
     code = _exit_code(process)
     return Launched("completed" if code == 0 else "crashed", code)

@@ -83,6 +83,7 @@ class Job:
         self._on_stop: Callable[[], None] | None = None
         self._closing = False
         self._collected = False
+        self._watch_finished = False
         self.interrupted_by: int | None = None
         self._host = socket.gethostname()
         self.watcher: Watching = self._make_watcher(make or make_watcher)
@@ -254,6 +255,7 @@ class Job:
         self.guard.goodbye()
         self._note_troubles()
         # The report is written before we wait for the console: a paused terminal may take for ever.
+        self._watch_finished = True
         report = self.safely(lambda: self.watcher.finish(outcome, exit_code), None)
         if report is None:
             report = Unwatched(self.folder, self.argv).finish(outcome, exit_code)
@@ -272,7 +274,9 @@ class Job:
         self._say_notes()
 
     def abandon(self) -> None:
-        """Nothing was started: leave no process behind."""
+        """Leave nothing behind: no process of ours, no record in memory. Called always, also after `finish`."""
+        if not self._watch_finished:
+            self.safely(lambda: self.watcher.finish("stopped", 1), None)
         self.exits.stop()
         self.guard.goodbye()
         self.signals.restore()

@@ -238,6 +238,7 @@ class Capture:
         self._wake_reader, self._wake_writer = os.pipe()
         os.set_blocking(self._wake_reader, False)
         self._stopping = False
+        self._last_moved = 0
         self._thread = threading.Thread(target=self._run, name="rankcall-capture", daemon=True)
         self._started = False
 
@@ -292,12 +293,12 @@ class Capture:
         """One round; True if there may be more at once."""
         crowded = self._watch(poller, watched)
         ready = [number for number, _ in poller.poll(20 if crowded else None if waiting else 0)]
-        if waiting and ready != [self._wake_reader]:
+        if waiting and ready != [self._wake_reader] and self._last_moved < CHUNK // 2:
             time.sleep(GATHER)
-        moved = self._receive(ready)
-        if moved:
+        self._last_moved = self._receive(ready)
+        if self._last_moved:
             self._on_text()
-        return moved or crowded
+        return self._last_moved > 0 or crowded
 
     def _watch(self, poller: select.poll, watched: set[int]) -> bool:
         """Poll exactly the open streams that may take more; True if one had to be left out."""
@@ -315,8 +316,9 @@ class Capture:
         watched.update(wanted)
         return crowded
 
-    def _receive(self, ready: list[int]) -> bool:
-        moved = False
+    def _receive(self, ready: list[int]) -> int:
+        """Empty the pipes that have something; how many bytes there were, and one for each that has ended."""
+        moved = 0
         for number in ready:
             if number == self._wake_reader:
                 with contextlib.suppress(OSError):
@@ -326,10 +328,11 @@ class Capture:
                 stream = self._streams.get(number)
             # A few rounds a stream, then the next one: no rank starves the others.
             for _ in range(4):
-                if stream is None or stream.crowded or not stream.receive():
+                taken = stream.receive() if stream is not None and not stream.crowded else 0
+                moved += taken
+                if not taken:
                     break
-                moved = True
-            moved = moved or (stream is not None and stream.closed)
+            moved += stream is not None and stream.closed
         return moved
 
 

@@ -9,7 +9,7 @@ import time
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 
@@ -38,7 +38,7 @@ def main():
     checkpointed = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 1))
     train(DDP(checkpointed, static_graph=True, broadcast_buffers=False))
     hooked = DDP(nn.Linear(4, 1), gradient_as_bucket_view=True)
-    hooked.register_comm_hook(dist.group.WORLD, bf16_compress_hook)
+    hooked.register_comm_hook(dist.group.WORLD, fp16_compress_hook)
     train(hooked)
     dist.barrier()
     time.sleep(0.2)  # torch 2.13 may abort a rank that ends right behind a gloo operation

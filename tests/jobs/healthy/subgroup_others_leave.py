@@ -19,12 +19,14 @@ def main():
         dist.broadcast(tensor, src=3)
     if rank >= 2:
         print(f"rank {rank}: data handed over, leaving")
+        time.sleep(0.2)  # torch 2.13 may abort a rank that ends right behind a gloo operation
         return
     for _ in range(30):
         gradient = sum(data) * torch.rand(1)
         dist.all_reduce(gradient, group=trainers)
         time.sleep(0.1)
     print(f"rank {rank}: trained")
+    time.sleep(0.2)  # torch 2.13 may abort a rank that ends right behind a gloo operation
 
 
 if __name__ == "__main__":

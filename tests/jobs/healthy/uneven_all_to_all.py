@@ -2,6 +2,7 @@
 # job: nproc=3 timeout=60
 # expect: healthy
 
+import time
 import torch
 import torch.distributed as dist
 
@@ -19,6 +20,7 @@ def main():
         dist.all_to_all_single(out, tokens, receives.tolist(), sends.tolist())
     print(rank, out.shape)
     dist.barrier()
+    time.sleep(0.2)  # torch 2.13 may abort a rank that ends right behind a gloo operation
     dist.destroy_process_group()
 
 

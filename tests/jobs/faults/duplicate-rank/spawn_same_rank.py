@@ -1,6 +1,6 @@
 """The script starts its processes itself and hands all of them the rank of the parent's environment."""
 # job: nproc=2 run_args="--stall-after 5" timeout=60 form=command
-# expect: pitfall=duplicate-rank also=missing-rank culprits=0|all outcome=hung|crashed
+# expect: pitfall=duplicate-rank also=missing-rank,port-in-use culprits=0|all outcome=hung|crashed
 
 import os
 import socket
