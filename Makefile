@@ -14,11 +14,12 @@ PYTHON ?= $(shell for candidate in python3 python3.13 python3.12 python3.11 pyth
 	"$$candidate" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null \
 	&& { echo "$$candidate"; break; }; done)
 
-.PHONY: help venv demo test lint picture bench clean distclean
+.PHONY: help venv demo test jobs lint picture bench clean distclean
 
 help:
 	@echo 'make demo     a 4-rank CPU job with a planted hang, found and explained in seconds'
 	@echo 'make test     ruff, mypy and all tests'
+	@echo 'make jobs     run all planted and healthy jobs of tests/jobs and print the table (half an hour)'
 	@echo 'make venv     only set up $(VENV): PyTorch (CPU), rankcall and its development tools'
 	@echo 'make picture  draw docs/verdict.svg anew, from a real run of the demo'
 	@echo 'make bench    measure what recording costs a training step'
@@ -46,6 +47,9 @@ lint: $(STAMP)
 # pytest comes last, so that the last line printed tells how many tests passed.
 test: lint
 	$(BIN)/python -m pytest $(TESTFLAGS)
+
+jobs: $(STAMP)
+	$(BIN)/python tests/jobs/run.py -j 2
 
 picture: $(STAMP)
 	@rm -rf build/picture

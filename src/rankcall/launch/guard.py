@@ -50,6 +50,12 @@ class Guard:
         """What marks every process below the ranks, also those that leave their session."""
         return {MARK_VARIABLE: self._value}
 
+    def keep(self, memory: Path, attempt: Path) -> None:
+        """What to save of the ranks' records, and where to, if we are killed."""
+        text = f"keep {memory}\0{attempt}"
+        if "\n" not in text:
+            self._say(text)
+
     def rank_started(self, pid: int) -> None:
         seen = look_at(pid)
         if seen is not None:

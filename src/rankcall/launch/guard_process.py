@@ -1,9 +1,10 @@
 """The guard: a tiny process that ends the ranks if the launcher dies without doing so. Standard library only.
 
 Run by path, not imported: `python -I -S guard_process.py MARK`. It reads lines from standard input: `rank PID START`,
-`gone PID START`, and `bye`, after which it leaves without doing anything. The end of the input without `bye` means
+`gone PID START`, `keep FROM TO`, and `bye`, after which it leaves without doing anything. The end of the input without `bye` means
 that the launcher is gone: then every rank, all of its session, and every process that carries MARK in its
-environment are asked to end, and two seconds later made to.
+environment are asked to end, and two seconds later made to. Then what the ranks had recorded is brought from memory
+(FROM, which is removed) into the run folder's attempt (TO), where `rankcall why` reads it.
 """
 
 from __future__ import annotations
@@ -95,19 +96,41 @@ def _same(pid: int, start: int) -> bool:
     return seen is not None and seen[0] == start
 
 
+def save(memory: str, attempt: str) -> None:
+    """Move records and stacks out of memory; whatever fails, the memory is given back."""
+    import shutil
+
+    for name in os.listdir(memory) if os.path.isdir(memory) else ():
+        part = "records" if name.endswith(".rec") else "stacks" if name.endswith(".stack") else ""
+        if part:
+            try:
+                os.makedirs(os.path.join(attempt, part), mode=0o700, exist_ok=True)
+                shutil.copyfile(os.path.join(memory, name), os.path.join(attempt, part, name))
+            except OSError:
+                continue
+    shutil.rmtree(memory, ignore_errors=True)
+
+
 def main() -> None:
     # All signals of terminals and schedulers are blocked by the launcher before it starts us.
     mark = os.fsencode(sys.argv[1])
     ranks: dict[int, int] = {}
+    kept: tuple[str, str] | None = None
     for line in iter(sys.stdin.buffer.readline, b""):
         words = line.split()
         if words == [b"bye"]:
             return
+        if line.startswith(b"keep "):
+            memory, _, attempt = line[5:].rstrip(b"\n").partition(b"\0")
+            kept = os.fsdecode(memory), os.fsdecode(attempt)
+            continue
         if len(words) == 3 and words[0] == b"rank":
             ranks[int(words[1])] = int(words[2])
         elif len(words) == 3 and words[0] == b"gone" and ranks.get(int(words[1])) == int(words[2]):
             del ranks[int(words[1])]
     end_all(ranks, mark)
+    if kept is not None:
+        save(*kept)
 
 
 if __name__ == "__main__":

@@ -134,11 +134,17 @@ class Job:
     def begin_attempt(self, attempt: int, ranks: int) -> None:
         """Called before the processes of an attempt are started; `ranks` is how many this machine will have."""
         self.outputs.begin_attempt(ranks)
-        self.folder.attempt(attempt)
+        self._keep_records(attempt)
         self._ranks.clear()
         self._closing = self._collected = False
         if attempt > 0:
             self.voice.line(f"the ranks are started again (attempt {attempt}; the first was 0)")
+
+    def _keep_records(self, attempt: int) -> None:
+        memory = getattr(self.watcher, "records", None)
+        place = self.folder.attempt(attempt)
+        if isinstance(memory, Path):
+            self.guard.keep(memory, place)
 
     def open_output(
         self,
@@ -177,6 +183,7 @@ class Job:
         """The `--` form: one process of ours, ranks somewhere below it."""
         self.ranks_ran = True
         self._ranks[pid] = StartedRank(pid=pid, rank=-1, local_rank=-1)
+        self._keep_records(0)
         self.guard.rank_started(pid)
         self.safely(lambda: self.watcher.command_started(pid), None)
         self.exits.add([pid])

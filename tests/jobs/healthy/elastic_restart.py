@@ -4,8 +4,8 @@ whole does.
 # job: nproc=2 run_args="--max-restarts 1" timeout=60
 # expect: healthy
 
-import time
 import os
+import time
 
 import torch
 import torch.distributed as dist

@@ -2,8 +2,8 @@
 # job: nproc=2 timeout=60
 # expect: healthy
 
-import time
 import sys
+import time
 
 import torch
 import torch.distributed as dist

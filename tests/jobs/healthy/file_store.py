@@ -2,9 +2,9 @@
 # job: nproc=2 timeout=60
 # expect: healthy
 
-import time
 import os
 import tempfile
+import time
 from pathlib import Path
 
 import torch

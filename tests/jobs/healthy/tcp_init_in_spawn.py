@@ -2,9 +2,9 @@
 # job: nproc=2 timeout=60 form=command
 # expect: healthy
 
-import time
 import os
 import socket
+import time
 
 import torch
 import torch.distributed as dist

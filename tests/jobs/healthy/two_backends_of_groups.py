@@ -3,6 +3,7 @@
 # expect: healthy
 
 import time
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
