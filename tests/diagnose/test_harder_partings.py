@@ -255,3 +255,36 @@ def test_a_rank_that_had_said_goodbye_before_the_launchers_signal_has_left() -> 
     job[0].batch(job.line("loop")).forward(job.line("train")).backward(job.line("train")).waits_in_cpp()
     found = verdict(job, outcome="hung")
     assert (found.pitfall, found.culprits) == ("uneven-steps", (1,))
+
+
+BROKEN_BACKWARD = """
+def main():
+    for step in range(20):
+        loss = model(x)  # <- forward
+        try:
+            loss.backward()  # <- backward
+        except RuntimeError:  # <- except
+            continue
+        opt.step()  # <- step
+    dist.barrier()  # <- barrier
+"""
+
+
+def test_an_exception_inside_backward_that_was_swallowed_leaves_its_collectives_out() -> None:
+    job = Job(3, BROKEN_BACKWARD)
+    for rank in range(3):
+        job[rank].train(6, job.line("forward"), job.line("backward"), job.line("step"))
+    job[0].forward(job.line("forward")).backward(job.line("backward"), buckets=0)
+    job[0].event("exception", job.line("backward"), op="RuntimeError")
+    for rank in (1, 2):
+        job[rank].train(1, job.line("forward"), job.line("backward"), job.line("step"))
+    for rank in range(3):
+        job[rank].train(12, job.line("forward"), job.line("backward"), job.line("step"))
+    for rank in (1, 2):
+        job[rank].forward(job.line("forward")).backward(job.line("backward")).waits_in_cpp()
+    job[0].forward(job.line("forward")).backward(job.line("backward")).step(job.line("step"))
+    job[0].waits_in("barrier", job.line("barrier"))
+    found = verdict(job)
+    assert (found.pitfall, found.culprits) == ("data-dependent-skip", (0,))
+    assert found.where is not None and found.where.line == job.line("except")
+    assert "step 6" in found.sentence

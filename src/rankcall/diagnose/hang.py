@@ -15,6 +15,7 @@ from rankcall.diagnose.kinds import algorithm
 from rankcall.diagnose.mismatch import Difference
 from rankcall.diagnose.parting import Parting
 from rankcall.diagnose.roll import Roll
+from rankcall.diagnose.swallowed import swallowed
 from rankcall.findings import Evidence, Rival
 from rankcall.snapshot import Frame, Wait
 
@@ -197,7 +198,7 @@ def _symmetric(roll: Roll, graph: Graph) -> Draft | None:
         draft = blame.judge(Case(roll, graph, found))
         if draft is not None:
             return draft
-    if (draft := _new_group(roll, graph)) is not None:
+    if (draft := _new_group(roll, graph) or swallowed(roll, graph)) is not None:
         return draft
     if graph.cycles and (draft := _inversion(roll, graph)) is not None:
         return draft

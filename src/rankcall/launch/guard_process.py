@@ -1,8 +1,8 @@
 """The guard: a tiny process that ends the ranks if the launcher dies without doing so. Standard library only.
 
 Run by path, not imported: `python -I -S guard_process.py MARK`. It reads lines from standard input: `rank PID START`,
-`gone PID START`, `keep FROM TO`, and `bye`, after which it leaves without doing anything. The end of the input without `bye` means
-that the launcher is gone: then every rank, all of its session, and every process that carries MARK in its
+`gone PID START`, `keep FROM TO`, and `bye`, after which it leaves without doing anything. The end of the input without
+`bye` means that the launcher is gone: then every rank, all of its session, and every process that carries MARK in its
 environment are asked to end, and two seconds later made to. Then what the ranks had recorded is brought from memory
 (FROM, which is removed) into the run folder's attempt (TO), where `rankcall why` reads it.
 """
