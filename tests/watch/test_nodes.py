@@ -113,3 +113,21 @@ def _memory_of(launcher: subprocess.Popen[bytes], limit: float) -> Path:
         assert psutil.pid_exists(launcher.pid)
         time.sleep(0.2)
     raise AssertionError("the ranks did not get going")
+
+
+def test_ranks_that_cannot_be_recorded_are_judged_by_their_stacks(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(HANG.replace("== 3", "== 1"))
+    wrapper = tmp_path / "isolated.sh"
+    wrapper.write_text(f"#!/bin/sh\nexec {sys.executable} -I train.py\n")
+    wrapper.chmod(0o755)
+    options = ["--stall-after", "4", "--on-hang", "stop", "--no-python", "--nproc-per-node", "2"]
+    launcher = launch(tmp_path, "run", *options, "./isolated.sh")
+    try:
+        assert launcher.wait(timeout=120) == 124
+    finally:
+        launcher.kill()
+        launcher.wait()
+    said = (tmp_path / "run.err").read_text()
+    assert "not recorded: ranks 0, 1" in said
+    verdict = json.loads((tmp_path / "run" / "report.json").read_text())["verdict"]
+    assert (verdict["pitfall"], verdict["culprits"], verdict["where"]["line"]) == ("process-stuck", [1], 10)

@@ -101,16 +101,22 @@ def _by_source(case: Case, party: Party, work: Frame | None, loops: list[Loop]) 
     if jumps and gone and all(jump.kind in ("return", "exit") for jump in jumps):
         return _left_program(case, party, _likeliest(jumps).place)
     # A limit on the number of steps is the same everywhere, most of the time.
-    telling = [jump for jump in jumps if not _counts_steps(jump)]
+    telling = [jump for jump in jumps if not _counts_steps(jump) and not _is_the_end(jump)]
     if telling:
         return _stopped(case, party, _likeliest(telling), sure=used_loader)
     if skips and not used_loader:
         return batch_skipped(case, party, work)
+    if any(_is_the_end(jump) for jump in jumps):
+        place = _next_call(case, loops) or _loop_frame(loop)
+        return _uneven(case, party, place, "its iterator had no more", 0.88)
     if jumps and used_loader:
         return _stopped(case, party, _likeliest(jumps), sure=False)
     handlers = case.program.handlers_around(work)
     if loops and not open_loops and handlers:
         return _swallowed(case, party, handlers[0], gone=gone)
+    exits = case.program.exits() if gone and not open_loops else ()
+    if exits:
+        return _left_program(case, party, Frame(exits[0].file, exits[0].line))
     confidence = 0.85 if loop is not None else 0.65
     return _uneven(case, party, _loop_frame(loop) or party.site, "it came to the end of its loop first", confidence)
 
@@ -132,6 +138,16 @@ def _likeliest(jumps: list[Jump]) -> Jump:
     """A jump on the rank before any other."""
     by_rank = [jump for jump in jumps if jump.guard is not None and jump.guard.by_rank]
     return (by_rank or jumps)[0]
+
+
+def _is_the_end(jump: Jump) -> bool:
+    """`except StopIteration: break` is the ordinary end of a loop that calls next itself."""
+    return jump.guard is not None and jump.guard.branch == "except" and "StopIteration" in jump.guard.text
+
+
+def _next_call(case: Case, loops: list[Loop]) -> Frame | None:
+    calls = (call for call in case.program.callers("next") if any(loop.holds(call) for loop in loops))
+    return next(calls, None)
 
 
 def _counts_steps(jump: Jump) -> bool:

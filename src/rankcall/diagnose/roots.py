@@ -21,6 +21,8 @@ _COMPILING = re.compile(
     r"/torch/(_dynamo|_inductor|_functorch/_aot_autograd|fx/experimental)/|/triton/(compiler|runtime)"
 )
 _WORKER_IDLE = re.compile(r"/torch/utils/data/_utils/worker\.py$|/multiprocessing/")
+# A save that sleeps here is not slow: nobody reads, or nobody lets go.
+_BLOCKED_SAVE = re.compile(r"FIFO|pipe|lock|opening a file")
 _SLOW_STORAGE = re.compile(r"\b(nfs|lustre|fuse|rpc_wait|ceph|cifs|gpfs|beegfs)", re.IGNORECASE)
 
 
@@ -97,7 +99,7 @@ def _one(roll: Roll, standing: Standing, waiting: Sequence[int]) -> Draft:
     phase = standing.thread.phase
     if phase == "data":
         return _data(roll, standing, waiting)
-    if phase == "save":
+    if phase == "save" and not _BLOCKED_SAVE.search(standing.process.blocked_in or ""):
         return _save(roll, standing, waiting)
     if _on_storage(standing):
         return _storage(roll, standing, waiting)

@@ -143,9 +143,16 @@ def unrecorded(
     world_size: int | None,
     exit_: Exit | None,
     logs: Sequence[Path],
+    idle: float,
 ) -> Process:
-    """A started rank without a record: its stack from outside, and /proc."""
+    """A started rank without a record: its stack from outside, and /proc. It is taken to be in the default group:
+    nothing says otherwise."""
     stat = processes.read_stat(pid)
+    group = Group(
+        key=f"0-{(world_size or 1) - 1}#0", name="0", members=tuple(range(world_size or 1)), description="assumed"
+    )
+    stack = stacks[0] if stacks else ()
+    thread = Thread(tid=pid, main=True, stack=stack, wait=_wait_in_stack(stack, group), stable_for=idle, busy=0.0)
     return Process(
         host=socket.gethostname(),
         pid=pid,
@@ -155,14 +162,27 @@ def unrecorded(
         local_rank=local_rank,
         world_size=world_size,
         recorded=False,
+        initialized="done" if thread.wait is not None else "no",
         state="gone" if stat is None or exit_ is not None else stat.state,
-        threads=(Thread(tid=pid, main=True, stack=stacks[0]),) if stacks else (),
+        threads=(thread,) if stack else (),
+        groups=(group,) if stack else (),
         blocked_in=processes.blocked_in(pid),
         exit=exit_,
         command=processes.command_line(pid),
         log_tail=log_tail(logs),
         notes=("not recorded: its Python ignored the environment, or it is no Python",),
     )
+
+
+def _wait_in_stack(stack: tuple[Frame, ...], group: Group) -> Wait | None:
+    """The operation that a stack is inside of: the outermost function of torch.distributed below the user's line."""
+    operation = ""
+    for frame in stack:
+        if frame.file.endswith("torch/distributed/distributed_c10d.py"):
+            operation = frame.function
+        elif operation and _users_own(frame.file):
+            return Wait(kind="collective", op=operation, group=group.key, site=frame, source="stack")
+    return None
 
 
 def children_of(

@@ -100,6 +100,25 @@ class Look:
         )
 
 
+class Unseen:
+    """A rank without a record: all that can be told of it is for how long it has used no CPU time worth the name."""
+
+    IDLE = 0.02  # of a core; threads of gloo and Python's own waits wake up now and then
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.idle = 0.0
+        self._cpu: tuple[float, int] | None = None
+
+    def look(self, elapsed: float) -> None:
+        stat = read_stat(self.pid)
+        if stat is None:
+            return
+        busy, self._cpu = _rate(self._cpu, time.monotonic(), stat.cpu, TICKS)
+        if busy is not None:
+            self.idle = self.idle + elapsed if busy < self.IDLE else 0.0
+
+
 def may_signal(look: Look) -> bool:
     """Whether a stack signal is harmless. Not while the rank is in init_process_group or new_group: c10d's store
     sleeps there in calls that fail when a signal interrupts them, and the record says all there is to say."""

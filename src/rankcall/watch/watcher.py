@@ -36,7 +36,7 @@ from rankcall.watch.gathering import (
 )
 from rankcall.watch.joining import Meeting, Store, merged
 from rankcall.watch.live import remove_stale, write_mark
-from rankcall.watch.looks import Look, may_signal
+from rankcall.watch.looks import Look, Unseen, may_signal
 from rankcall.watch.quiet import QuietRule
 
 INTERVAL = 0.25
@@ -45,6 +45,7 @@ STABLE = 0.5  # a record that has not changed for this long, over two looks, sta
 JUDGE_AT = (0.5, 1.0, 1.5, 2.1, 3.0, 5.0, 10.0)
 ASK_LIMIT = 0.3
 STATUS_AFTER = 10.0
+UNSEEN_EVERY = 5.0  # seconds between two judgements of ranks of which only stacks are known
 EXIT_GRACE = 5.0  # seconds that a rank which has raised or returned may take to end
 # Said of ranks that are alive and working: a note at the end, or a passing word, never a reason to stop the job.
 SLOW_NOT_STUCK = frozenset({"slow-checkpoint", "slow-preprocessing", "straggler"})
@@ -95,10 +96,12 @@ class Watcher:
         self._command_pid: int | None = None
         self._exits: dict[int, Exit] = {}
         self._logs: dict[int, Sequence[Path]] = {}
+        self._unseen: dict[int, Unseen] = {}  # started ranks without a record, by pid
         self._last_look: float | None = None
         self._standstill: tuple[object, ...] = ()
         self._standing_for = 0.0
         self._judged_at = 0.0
+        self._judged_unseen = 0.0
         self._stop_asked = False
         self._being_ended = False  # by us, or by whoever interrupted the launcher: ends from now on say nothing
         self._status_said = False
@@ -226,7 +229,7 @@ class Watcher:
             attempt=self.attempt,
             quiet_for=self._quiet.quiet_for,
             stall_after=self._quiet.limit(members_looks(members)),
-            stalled=self._quiet.stalled(members_looks(members)),
+            stalled=self._stalled(),
             processes=tuple(found),
             sources=sources_of(found),
             ports=port_holders(ports),
@@ -273,6 +276,7 @@ class Watcher:
             self._world_size,
             self._exits.get(started.pid),
             logs,
+            self._unseen[started.pid].idle if started.pid in self._unseen else 0.0,
         )
 
     def _with_children(self, process: Process, stats: dict[int, processes.Stat], stacks: Stacks) -> Process:
@@ -355,12 +359,33 @@ class Watcher:
         for look in self._looks.values():
             if not look.gone:
                 look.look(elapsed)
-        self._quiet.turn(elapsed, members_looks(self._members()))
+        members = self._members()
+        self._look_at_unseen(elapsed, members)
+        self._quiet.turn(elapsed, members_looks(members))
         standstill = tuple(sorted(look.fingerprint() for look in self._looks.values() if look.quiet >= INTERVAL))
         if standstill == self._standstill:
             self._standing_for += elapsed
         else:
             self._standstill, self._standing_for, self._judged_at = standstill, 0.0, 0.0
+
+    def _look_at_unseen(self, elapsed: float, members: Sequence[tuple[Look | None, StartedRank | None]]) -> None:
+        """Of ranks that are not recorded, /proc tells at least whether they do anything."""
+        pids = {started.pid for look, started in members if look is None and started is not None}
+        for pid in pids - self._exits.keys():
+            self._unseen.setdefault(pid, Unseen(pid)).look(elapsed)
+        for pid in self._unseen.keys() - pids:
+            del self._unseen[pid]
+
+    def _unseen_stalled(self, looks: Sequence[Look]) -> bool:
+        """Ranks without a record have done nothing for longer than the limit, and nobody else moves either."""
+        alive = [unseen for pid, unseen in self._unseen.items() if pid not in self._exits]
+        limit = self._quiet.limit(looks)
+        idle = bool(alive) and all(unseen.idle >= limit for unseen in alive)
+        return idle and all(look.gone or look.quiet >= limit for look in looks)
+
+    def _stalled(self) -> bool:
+        looks = members_looks(self._members())
+        return self._quiet.stalled(looks) or self._unseen_stalled(looks)
 
     def _find_records(self) -> None:
         try:
@@ -382,6 +407,11 @@ class Watcher:
 
     def _worth_judging(self, looks: Sequence[Look]) -> bool:
         """Whether enough stands still, and for long enough since the last judgement, to look closely."""
+        if self._unseen_stalled(looks) and not self._is_ending(looks):
+            again = self._active is None and time.monotonic() - self._judged_unseen > UNSEEN_EVERY
+            if again:
+                self._judged_unseen = time.monotonic()
+            return again
         still = [look for look in looks if look.quiet >= STABLE or look.gone]
         if not looks or not still:
             return False
@@ -416,7 +446,7 @@ class Watcher:
         if self._meeting is not None:
             self._meeting.ask()
             others = self._meeting.others()
-        stalled = self._quiet.stalled(members_looks(self._members()))
+        stalled = self._stalled()
         snapshot = merged(self._snapshot("stall", stacks=stalled, dumps=True, limit=ASK_LIMIT), others)
         report = diagnose(snapshot)
         if not _is_to_be_said(report.verdict):
@@ -485,6 +515,13 @@ class Watcher:
             return
         self._status_said = True
         members = self._members()
+        if self._unseen:
+            ranks = sorted(started.rank for started in self._started.values() if started.pid in self._unseen)
+            names = ", ".join(str(rank) for rank in ranks[:8]) + (", …" if len(ranks) > 8 else "")
+            self._on_status(
+                f"not recorded: {'rank' if len(ranks) == 1 else 'ranks'} {names}. Python started with -I, -E or -S "
+                "ignores PYTHONPATH; only stacks and /proc can be looked at"
+            )
         waiting = [m for m in members if m[0] is not None and m[0].identity("initialized") == "entered"]
         missing = [m for m in members if m[0] is None or m[0].identity("initialized") == "no"]
         if waiting and missing:

@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 
 
-def batches(rank, world, total=64):
+def batches(rank, world, total=63):
     first = rank * total // world
     last = (rank + 1) * total // world if rank < world - 1 else total - 1
     for index in range(first, last):
