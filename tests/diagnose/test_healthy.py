@@ -164,6 +164,19 @@ def test_object_collectives_differ_in_size() -> None:
     silent(job)
 
 
+def test_ctrl_c_in_the_middle_of_a_healthy_job_blames_nobody() -> None:
+    job = trained(3)
+    job[0].waits_in("all_reduce", job.line("barrier"))
+    job[1].forward(job.line("train")).backward(job.line("train")).waits_in_cpp(asked=False)
+    job[2].doing("data", job.line("loop"), busy=0.6)
+    for rank in job.ranks:
+        rank.killed().set_thread(stable_for=0.0)
+        rank.facts["last_change"] = job.taken_at
+    report = diagnose(job.snapshot(reason="interrupt", outcome="stopped", stalled=False))
+    assert report.verdict is None
+    assert [row.state for row in report.ranks] == ["waiting", "waiting", "loading"]
+
+
 def test_world_size_one() -> None:
     job = trained(1).at_once()
     job[0].waits_in("barrier", job.line("barrier"))

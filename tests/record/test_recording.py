@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import subprocess
@@ -56,6 +57,19 @@ def test_a_job_is_recorded_operation_by_operation(runner: Runner) -> None:
     sends = [(e.kind, e.peer, e.nth) for e in ring if e.kind == "send"]
     receives = [(e.kind, e.peer, e.nth) for e in second.ring(second.groups()) if e.kind == "recv"]
     assert sends == [("send", 1, 1), ("send", 1, 2)] and receives == [("recv", 0, 1), ("recv", 0, 2)]
+
+
+@pytest.mark.slow
+def test_sends_and_receives_do_not_shift_the_numbers_of_collectives(runner: Runner) -> None:
+    recording = runner.job(3, PROGRAMS / "collective_numbers.py")
+    assert recording.done.returncode == 0, recording.done.stderr[-3000:]
+    expected = json.loads(recording.done.stdout.splitlines()[-1])
+    assert expected == [1, 2, 3, 4, 5, 6]
+    for record in recording.records():
+        ring = record.ring(record.groups())
+        numbers = [event.seq for event in ring if event.op in ("all_reduce", "barrier")]
+        assert numbers == expected, "the flight recorder's own, on every rank"
+        assert record.groups()[0].enqueued == expected[-1]
 
 
 @pytest.mark.slow

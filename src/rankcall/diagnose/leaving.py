@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from rankcall.diagnose import words
+from rankcall.diagnose import parting, words
 from rankcall.diagnose.case import Case, Party
 from rankcall.diagnose.drafts import Draft
-from rankcall.diagnose.frames import code_of
-from rankcall.diagnose.rings import excess_batches, forward_excess, training_site
+from rankcall.diagnose.frames import code_of, same_place
+from rankcall.diagnose.rings import excess_batches, forward_excess, skipped_batches, training_site
 from rankcall.diagnose.skips import backward_missing, batch_skipped, before_work
 from rankcall.diagnose.source import Jump, Loop
 from rankcall.findings import Rival
@@ -72,19 +72,28 @@ def _loop_frame(loop: Loop | None) -> Frame | None:
 
 
 def _skips_backwards(case: Case, party: Party) -> bool:
-    """More forwards than backwards, unlike the ranks that went on: it parted before the rings begin."""
-    rest = case.rest(party.ranks)
-    usual = max((forward_excess(case.roll.standings[rank]) for rank in rest), default=0)
-    return bool(rest) and all(forward_excess(case.roll.standings[rank]) > usual for rank in party.ranks)
+    """More forwards than backwards, where the ranks that went on have one for one: it parted before the rings begin."""
+    excess = {rank: forward_excess(case.roll.standings[rank]) for rank in case.parting.lanes}
+    return _stands_out(case, party, excess)
 
 
 def _skips_batches(case: Case, party: Party) -> bool:
-    """More batches drawn than worked on, compared with the ranks that went on."""
+    """Batches drawn and not worked on, unlike the ranks that went on: in its ring, or else by its counters."""
+    skipped = {rank: bool(skipped_batches(case.roll.standings[rank])) for rank in case.parting.lanes}
     rest = case.rest(party.ranks)
-    if not rest:
+    if all(skipped[rank] for rank in party.ranks) and not any(skipped[rank] for rank in rest):
+        return True
+    if all(lane.whole for lane in case.parting.lanes.values()):
         return False
-    usual = max(excess_batches(case.roll.standings[rank]) for rank in rest)
-    return all(excess_batches(case.roll.standings[rank]) > usual for rank in party.ranks)
+    return _stands_out(case, party, {rank: excess_batches(case.roll.standings[rank]) for rank in skipped})
+
+
+def _stands_out(case: Case, party: Party, excess: dict[int, int]) -> bool:
+    """A larger excess than all others have, where theirs is none or the one in hand: a loop of one for one."""
+    usual = [excess[rank] for rank in case.rest(party.ranks)]
+    if not usual or min(usual) < 0 or max(usual) > 1:
+        return False
+    return all(excess[rank] > max(usual) for rank in party.ranks)
 
 
 def _by_source(case: Case, party: Party, work: Frame | None, loops: list[Loop]) -> Draft:
@@ -160,7 +169,7 @@ def _counts_steps(jump: Jump) -> bool:
 
 
 def _uneven(case: Case, party: Party, place: Frame | None, reason: str, confidence: float) -> Draft:
-    ranks = party.ranks
+    ranks = _all_short(case, party)
     rivals = (
         Rival("data-dependent-skip", 0.2, "Print len(loader) on every rank: equal lengths would point to a skip."),
     )
@@ -177,6 +186,27 @@ def _uneven(case: Case, party: Party, place: Frame | None, reason: str, confiden
         evidence=case.evidence(ranks),
         involved=(*ranks, *case.rest(ranks)),
     )
+
+
+def _all_short(case: Case, party: Party) -> tuple[int, ...]:
+    """The party, and the ranks that went the same way out a little later: they too have fewer steps than the rest."""
+    short = set(party.ranks)
+    for _ in range(len(case.parting.lanes)):
+        rest = case.rest(tuple(short))
+        found = parting.find(case.roll, case.parting.group, rest)
+        if found is None:
+            break
+        later = Case(case.roll, case.graph, found)
+        same = [one for one in later.parties if one.token == party.token and same_way(one.site, party.site)]
+        if len(same) != 1 or len(later.parties) < 2:
+            break
+        short.update(same[0].ranks)
+    return tuple(sorted(short))
+
+
+def same_way(one: Frame | None, other: Frame | None) -> bool:
+    """The same line, or out of the program both."""
+    return same_place(one, other) or (one is None and other is None)
 
 
 def _stopped(case: Case, party: Party, jump: Jump, *, sure: bool) -> Draft:

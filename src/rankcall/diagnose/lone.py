@@ -153,6 +153,8 @@ def _saves(case: Case, event: Event) -> bool:
 
 def missed(case: Case, party: Party, reference: Party, guard: Guard | None, place: Frame | None) -> Draft:
     """`party` did not come to the collective that `reference` is in."""
+    pitfall = "data-dependent-skip" if _rest_of_step(case, reference, place) else "lone-collective"
+    rival = "lone-collective" if pitfall == "data-dependent-skip" else "data-dependent-skip"
     ranks, rest = party.ranks, case.rest(party.ranks)
     event = reference.event
     assert event is not None
@@ -160,7 +162,7 @@ def missed(case: Case, party: Party, reference: Party, guard: Guard | None, plac
     at_place = words.at(place)
     how = f" It can leave before by {_condition_text(guard)}{at_place}." if guard is not None else ""
     return Draft(
-        pitfall="lone-collective",
+        pitfall=pitfall,
         culprits=ranks,
         confidence=TIE if tie else 0.88 if guard is not None else 0.7,
         proven=True,
@@ -173,10 +175,18 @@ def missed(case: Case, party: Party, reference: Party, guard: Guard | None, plac
         waiting=rest,
         fix=(f"Let every rank reach {words.operation(event)}{words.at(event.site)}, with an empty contribution if it "
              "has nothing.",),
-        rivals=(Rival("data-dependent-skip", 0.25, "Does the condition depend on this rank's data?"),),
+        rivals=(Rival(rival, 0.25, "Does the condition depend on this rank's data?"),),
         evidence=case.evidence(ranks),
         involved=(*ranks, *rest),
     )  # fmt: skip
+
+
+def _rest_of_step(case: Case, reference: Party, place: Frame | None) -> bool:
+    """True when the way past is a `continue`: with the call, the rest of the step was left out."""
+    if place is None or reference.site is None:
+        return False
+    jumps = case.program.jumps(place.file, place.line, reference.site.line)
+    return any(jump.kind == "continue" and jump.place == place for jump in jumps)
 
 
 def _condition_text(guard: Guard) -> str:

@@ -15,9 +15,9 @@ def steps_of(standing: Standing) -> int:
 
 
 def excess_batches(standing: Standing) -> int:
-    """Batches that were handed out and never reached a forward or backward."""
+    """Batches that were handed out and never reached a backward (or an evaluation)."""
     counters = standing.process.counters
-    used = max(counters.forwards, counters.backwards) + counters.eval_forwards
+    used = (counters.backwards or counters.forwards) + counters.eval_forwards
     return counters.batches - used if counters.batches else 0
 
 

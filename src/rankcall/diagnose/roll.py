@@ -64,7 +64,7 @@ class Standing:
     @property
     def settled(self) -> bool:
         """Its record did not change over two looks, or it cannot change any more."""
-        return not self.alive or self.thread.stable_for >= SETTLED_S
+        return not self.present or self.thread.stable_for >= SETTLED_S
 
 
 @dataclass(frozen=True, eq=False)

@@ -180,8 +180,7 @@ def _draft(
     rivals: tuple[Rival, ...] = (),
     fix: tuple[str, ...] = (),
 ) -> Draft:
-    at_place = f" {words.place(place)}" if place is not None else ""
-    sentence = f"{roll.place_name(standing.rank)} {what}{f' at{at_place}' if at_place else ''}{_tail(roll, waiting)}"
+    sentence = f"{roll.place_name(standing.rank)} {what}{words.at(place)}{_tail(roll, waiting)}"
     return Draft(
         pitfall=pitfall,
         culprits=(standing.rank,),

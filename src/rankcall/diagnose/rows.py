@@ -89,10 +89,10 @@ def state_of(roll: Roll, standing: Standing) -> RankState:
     """The one word for what a rank is doing."""
     if standing.ending == "left":
         return "finished"
-    if standing.ending == "killed" and standing.wait is not None:
-        return "waiting"
-    if not standing.alive:
-        return "unknown" if standing.ending in ("killed", "unknown") else "crashed"
+    if standing.ending == "unknown":
+        return "unknown"
+    if not standing.present:
+        return "crashed"
     process, thread = standing.process, standing.thread
     if process.state in ("stopped", "traced"):
         return "frozen"

@@ -69,6 +69,7 @@ POINT_TO_POINT = {
 _c10d: Any = None
 _groups: dict[int, tuple[int, Callable[[], int], tuple[int, ...], Any]] = {}  # by id(pg)
 _group_numbers: list[dict[str, object]] = []
+_others: dict[int, int] = {}  # by group number: how much of its sequence number was no collective
 _made: dict[tuple[tuple[int, ...], str], int] = {}
 _default: Any = None
 _works: dict[int, tuple[int, int]] = {}  # id(Work) -> (event, site)
@@ -178,6 +179,14 @@ def _sequence_of(pg: Any) -> Callable[[], int]:
     return _no_number
 
 
+def _counts_everything(known: tuple[int, Callable[[], int], tuple[int, ...], Any]) -> bool:
+    """Whether the group's number counts sends and receives too. gloo's does, so that the ranks of a pipeline have
+    different ones at the same collective; the flight recorder's `collective_seq_id` leaves them out, and so does
+    NCCL's number (measured on torch 2.13.0; ProcessGroupNCCL.cpp has a counter of its own for them)."""
+    backend = _group_numbers[known[0]]["backend"]
+    return "gloo" in str(backend) or str(backend) == "undefined"
+
+
 def _no_number() -> int:
     return layout.UNKNOWN
 
@@ -193,6 +202,11 @@ def _spans(members: tuple[int, ...]) -> list[list[int]]:
     return spans
 
 
+def used_gloo() -> bool:
+    """Whether this process has been in a group that gloo serves."""
+    return any("gloo" in str(fact["backend"]) for fact in _group_numbers)
+
+
 def sample_groups() -> None:
     """Store every known group's number: what C++ enqueued since shows up in it."""
     writer = recorder.writer
@@ -200,7 +214,7 @@ def sample_groups() -> None:
         return
     for number, sequence, _, _ in list(_groups.values()):
         try:
-            writer.set_group(number, sequence())
+            writer.set_group(number, sequence() - _others.get(number, 0))
         except Exception:  # a destroyed group answers with an error; its last number stays
             continue
 
@@ -210,7 +224,7 @@ def sample_default() -> None:
     if _default is not None and recorder.writer is not None:
         known = _groups.get(id(_default))
         if known is not None:
-            recorder.writer.set_group(known[0], known[1]())
+            recorder.writer.set_group(known[0], known[1]() - _others.get(known[0], 0))
 
 
 # --- details of one call ----------------------------------------------------------------------------------------
@@ -284,6 +298,7 @@ def _begin_anew() -> None:
     _dtypes.clear()
     _reduce_ops.clear()
     _group_numbers.clear()
+    _others.clear()
     _made.clear()
     for call in _calls:
         call.number = 0
@@ -314,7 +329,7 @@ def _enter_collective(call: _Call, slot: Slot, args: tuple[Any, ...], kwargs: di
     error = sys.exc_info()[1]
     if error is not None:
         recorder.exception_handled(error, site)
-    seq = sequence() + 1
+    seq = sequence() + 1 - _others.get(number, 0)
     numel = -1
     dtype = reduce_op = 0
     if call.tensor != 99:
@@ -483,6 +498,8 @@ def _wrap_point_to_point(name: str, original: Callable[..., Any]) -> Callable[..
         numel, dtype = _shape(tensor)
         pair = (direction, number, peer, tag)
         nth = _pair_counts[pair] = _pair_counts.get(pair, 0) + 1
+        if _counts_everything(known):
+            _others[number] = _others.get(number, 0) + 1
         time = now()
         index = writer.next_event()
         _EVENT_PACK(
@@ -532,7 +549,28 @@ def _blocking(name: str, original: Callable[..., Any], wait: int, phase: int, ki
 
 
 def _wrap_monitored_barrier(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-    return _blocking(name, original, _COLLECTIVE, _PHASE_COLLECTIVE, "collective")
+    inner = _blocking(name, original, _COLLECTIVE, _PHASE_COLLECTIVE, "collective")
+
+    @functools.wraps(original)
+    def monitored_barrier(*args: Any, **kwargs: Any) -> Any:
+        known, before = None, 0
+        if recorder.on:
+            try:
+                known = _group(_argument(name, "group", args, kwargs))
+                before = known[1]() if known is not None else 0
+            except Exception:
+                recorder.fault(name)
+        try:
+            return inner(*args, **kwargs)
+        finally:
+            if known is not None:
+                try:
+                    # It is made of sends and receives, rank 0 of more than the others.
+                    _others[known[0]] = _others.get(known[0], 0) + known[1]() - before
+                except Exception:
+                    recorder.fault(name)
+
+    return monitored_barrier
 
 
 def _wrap_new_group(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
