@@ -91,7 +91,11 @@ def _site_text(depth: int) -> list[object] | None:
 def _note_exit(code: object, depth: int) -> None:
     if recorder.on:
         number = code if isinstance(code, int) else (0 if code is None else 1)
-        _write("exit", code=number, site=_site_text(depth + 1))
+        facts: dict[str, object] = {}
+        handled = sys.exc_info()[1]
+        if number and handled is not None:  # sys.exit(1) inside an except: the exception is the reason
+            facts["exception"] = describe(handled)
+        _write("exit", code=number, site=_site_text(depth + 1), **facts)
 
 
 def _forget() -> None:

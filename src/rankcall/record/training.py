@@ -135,7 +135,9 @@ def install_fsdp2(module: ModuleType) -> None:
     def root_pre_forward(self: Any, module: Any, args: Any, kwargs: Any) -> Any:
         if recorder.on and not _compiling():
             try:
-                _note_forward(module, 3)
+                # Called for every sharded module; only the first of a forward is the model's own.
+                if getattr(getattr(self, "_state_ctx", None), "iter_forward_root", None) is None:
+                    _note_forward(module, 3)
                 sample_default()
             except Exception:
                 recorder.fault("FSDP forward")

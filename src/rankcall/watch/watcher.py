@@ -184,7 +184,7 @@ class Watcher:
         that still live are about to be ended."""
         with self._lock:
             self._look()
-            snapshot = self._snapshot(reason, stacks=True, dumps=False, limit=budget_s * 0.6)
+            snapshot = self._snapshot(reason, stacks=True, dumps=reason == "interrupt", limit=budget_s * 0.4)
             self._being_ended |= reason == "interrupt"
             if reason in ("exit", "interrupt") and self._at_failure is None:
                 self._at_failure = snapshot
