@@ -100,6 +100,7 @@ class Watcher:
         self._last_look: float | None = None
         self._standstill: tuple[object, ...] = ()
         self._standing_for = 0.0
+        self._unknown_said: tuple[object, ...] = ()
         self._judged_at = 0.0
         self._judged_unseen = 0.0
         self._stop_asked = False
@@ -450,6 +451,8 @@ class Watcher:
         snapshot = merged(self._snapshot("stall", stacks=stalled, dumps=True, limit=ASK_LIMIT), others)
         report = diagnose(snapshot)
         if not _is_to_be_said(report.verdict):
+            if stalled and report.verdict is None:
+                self._say_unknown(report)
             return
         assert report.verdict is not None
         if self._active is not None and not _says_more(report.verdict, self._active[0], snapshot.stalled):
@@ -462,6 +465,19 @@ class Watcher:
                 return
         self._raise_incident(report, snapshot)
         self._stop_if_due(snapshot)
+
+    def _say_unknown(self, report: Report) -> None:
+        """Everybody waits, for longer than the limit, and nothing tells for whom: say what is known, once."""
+        known = report.data.get("unknown")
+        alive = [row for row in report.ranks if row.state not in ("finished", "crashed")]
+        if not isinstance(known, str) or not known or any(row.state != "waiting" for row in alive):
+            return
+        if self._unknown_said != self._standstill and self._on_status is not None:
+            self._unknown_said = self._standstill
+            self._on_status(f"no progress for {self._quiet.quiet_for:.0f} s. {known}")
+        if self._on_stop is not None and not self._stop_asked:
+            self._stop_asked = self._being_ended = True
+            self._on_stop(self._complete(report))
 
     def _raise_incident(self, report: Report, snapshot: Snapshot) -> None:
         assert report.verdict is not None
