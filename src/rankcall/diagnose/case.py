@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from rankcall.diagnose import words
-from rankcall.diagnose.frames import code_of, same_place
+from rankcall.diagnose.frames import code_of, same_place, user_frames
 from rankcall.diagnose.graph import Graph
 from rankcall.diagnose.parting import END, Parting, Token, token
 from rankcall.diagnose.rings import steps_of
 from rankcall.diagnose.roll import Roll
-from rankcall.diagnose.source import Loop, Program
+from rankcall.diagnose.source import Guard, Loop, Path, Program
 from rankcall.findings import Evidence
 from rankcall.snapshot import Event, Frame
 
@@ -89,6 +89,38 @@ class Case:
                 return None
         return None
 
+    def path(self, party: Party) -> Path:
+        """How the party's call was reached: by the stack where one shows it, else as the source allows."""
+        event = party.event
+        if event is None or event.site is None:
+            return ()
+        called = event.outer or event.op
+        frames = next((found for rank in party.ranks if (found := self._frames(rank, event.site))), ())
+        if not frames:
+            return self.program.path(event.site, called)
+        names = [called, *(self.program.spot(frame).function or frame.function for frame in frames)]
+        return tuple(zip(frames, names, strict=False))
+
+    def _frames(self, rank: int, site: Frame) -> tuple[Frame, ...]:
+        """The user's frames from this line outwards, if the rank stands there now (or stood there at its end)."""
+        lane, standing = self.parting.lanes[rank], self.roll.standings[rank]
+        if not all(same_place(event.site, site) for event in lane.events[self.parting.first_index :]):
+            return ()
+        stack = standing.thread.stack
+        if not stack and standing.exception is not None:
+            stack = tuple(reversed(standing.exception.frames))
+        frames = user_frames(stack, self.roll.snapshot.sources)
+        at = next((index for index, frame in enumerate(frames) if same_place(frame, site)), None)
+        return frames[at:] if at is not None else ()
+
+    def rank_guard(self, party: Party) -> Guard | None:
+        """The condition on the rank that the party's call stands under, here or around the calls that led to it."""
+        path = self.path(party)
+        if len(path) > 1 and (found := self.program.rank_guard_along(path[:1])) is not None:
+            return found
+        known = any(self._frames(rank, party.site) for rank in party.ranks) if party.site is not None else False
+        return self.program.rank_guard_along(path) if known else self.program.rank_guard(party.site)
+
     def loader_end(self, ranks: Sequence[int]) -> Event | None:
         """The end of a data loader that one of these ranks came to after the last common event."""
         index = self.parting.first_index
@@ -108,13 +140,15 @@ class Case:
         """The party's loader end at the place of parting, if the others did not come to theirs there too."""
         return None if self.loader_end(self.rest(party.ranks)) is not None else self.loader_end(party.ranks)
 
-    def seen(self, ranks: Sequence[int], site: Frame | None, *, before: bool = False, after: bool = False) -> bool:
-        """Whether one of these ranks was at this line: at all, before the parting, or after it."""
+    def seen(
+        self, ranks: Sequence[int], site: Frame | None, *, before: bool = False, after: bool = False, kind: str = ""
+    ) -> bool:
+        """Whether one of these ranks was at this line: at all, before the parting, or after it; with this kind."""
         index = self.parting.first_index
         for rank in ranks:
             events = self.parting.lanes[rank].events
             part = events[:index] if before else events[index + 1 :] if after else events
-            if any(same_place(event.site, site) for event in part):
+            if any(same_place(event.site, site) and kind in ("", event.kind) for event in part):
                 return True
         return False
 

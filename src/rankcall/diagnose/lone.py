@@ -22,8 +22,9 @@ def evaluation(case: Case, party: Party) -> Draft | None:
     if event is None or event.kind not in ("eval-forward", "forward"):
         return None
     rest = case.rest(party.ranks)
-    guard = case.program.rank_guard(event.site)
-    if case.seen(rest, event.site):
+    guard = case.rank_guard(party)
+    # The same line may serve both: what counts is who was there without gradients.
+    if case.seen(rest, event.site, kind="eval-forward" if event.kind == "eval-forward" else ""):
         return None
     if guard is None and (event.kind == "forward" or not _alone_without_guard(case, party)):
         return None
@@ -66,7 +67,7 @@ def exclusive(case: Case) -> tuple[Party, Party, Guard] | None:
     callers = [party for party in case.parties if party.is_collective]
     for index, one in enumerate(callers):
         for other in callers[index + 1 :]:
-            guard = case.program.exclusive(one.site, other.site) or _early_branch(case, one, other)
+            guard = case.program.exclusive(case.path(one), case.path(other)) or _early_branch(case, one, other)
             if guard is not None:
                 return one, other, guard
     return None
@@ -93,10 +94,10 @@ def guarded_by_rank(case: Case) -> tuple[Party, Guard] | None:
     for party in reversed(case.parties):
         if not party.is_collective:
             continue
-        guard = case.program.rank_guard(party.site)
+        guard = case.rank_guard(party)
         if guard is None or case.seen(case.rest(party.ranks), party.site):
             continue
-        shared = [case.program.rank_guard(other.site) for other in case.others(party) if other.event is not None]
+        shared = [case.rank_guard(other) for other in case.others(party) if other.event is not None]
         if all(other is None or (other.file, other.line) != (guard.file, guard.line) for other in shared):
             return party, guard
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -97,6 +97,8 @@ class SourceFile:
         self.made_from: dict[str, list[ast.expr]] = {}
         self.calls: dict[str, list[tuple[int, str]]] = {}  # by name: line, and the name before the dot
         self.modules: set[str] = set()  # names that imports have bound
+        self.classes: set[str] = set()
+        self.inline: dict[tuple[int, str], list[Guard]] = {}  # conditions within a line, by line and called name
         if len(text) > MOST_TEXT:
             return
         try:
@@ -112,6 +114,26 @@ class SourceFile:
                 self.calls.setdefault(_dotted_tail(node.func), []).append((node.lineno, base))
             elif isinstance(node, (ast.Import, ast.ImportFrom)):
                 self.modules |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ClassDef):
+                self.classes.add(node.name)
+        for node in ast.walk(self.tree):
+            self._note_inline(node)
+
+    def _note_inline(self, node: ast.AST) -> None:
+        """`a() if …  else b()` and `… and a()`: which calls of the line stand under the condition."""
+        parts: list[tuple[ast.expr, ast.expr, Literal["if", "else"]]] = []
+        if isinstance(node, ast.IfExp):
+            parts = [(node.test, node.body, "if"), (node.test, node.orelse, "else")]
+        elif isinstance(node, ast.BoolOp):
+            side: Literal["if", "else"] = "if" if isinstance(node.op, ast.And) else "else"
+            parts = [(node.values[0], value, side) for value in node.values[1:]]
+        for test, part, branch in parts:
+            for call in ast.walk(part):
+                # The function of a call, or one that is chosen here and called later.
+                name = _dotted_tail(call)
+                if name:
+                    guard = Guard(self.name, test.lineno, _text(test), self.asks_rank(test), branch)
+                    self.inline.setdefault((getattr(call, "lineno", 0), name), []).insert(0, guard)
 
     def _note_names(self, node: ast.AST) -> None:
         targets: list[ast.expr] = []
@@ -193,6 +215,13 @@ def _is_plain(value: ast.expr) -> bool:
         for node in ast.walk(value)
         if isinstance(node, ast.Call)
     )
+
+
+def of_foreign_class(value: ast.expr, own: Set[str]) -> bool:
+    """True for `SGD(…)` where no class of that name is the user's, nor any class of theirs is among its arguments."""
+    if not isinstance(value, ast.Call) or not _dotted_tail(value.func)[:1].isupper():
+        return False
+    return not any(_dotted_tail(node) in own for node in ast.walk(value))
 
 
 def _dotted_tail(node: ast.AST) -> str:

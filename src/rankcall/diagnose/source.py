@@ -12,7 +12,10 @@ from rankcall.diagnose import parsing
 from rankcall.diagnose.parsing import NOWHERE, Guard, Jump, Loop, SourceFile, Spot
 from rankcall.snapshot import Frame
 
-__all__ = ["Guard", "Jump", "Loop", "Program", "Spot"]
+__all__ = ["Guard", "Jump", "Loop", "Path", "Program", "Spot"]
+
+# A chain of calls, innermost first: each line, and the name of what it calls there.
+Path = tuple[tuple[Frame, str], ...]
 
 
 class Program:
@@ -60,18 +63,29 @@ class Program:
         """The innermost condition of any kind that a line stands under, in its function or around every call."""
         return self._guard(frame, 3, by_rank=False)
 
-    def _guard(self, frame: Frame | None, depth: int, *, by_rank: bool) -> Guard | None:
+    def _guard(self, frame: Frame | None, depth: int, *, by_rank: bool, called: str = "") -> Guard | None:
         if frame is None or depth == 0:
             return None
-        spot = self.spot(frame)
-        for guard in spot.guards:
-            if guard.branch in ("if", "else") and (guard.by_rank or not by_rank) and "__name__" not in guard.text:
+        for guard in self.guards(frame, called):
+            if guard.by_rank or not by_rank:
                 return guard
-        callers = self.callers(spot.function or frame.function)
+        name = self.spot(frame).function or frame.function
+        callers = self.callers(name)
         if not callers or len(callers) > 8:
             return None
-        guards = [self._guard(caller, depth - 1, by_rank=by_rank) for caller in callers]
+        guards = [self._guard(caller, depth - 1, by_rank=by_rank, called=name) for caller in callers]
         return guards[0] if all(guard is not None for guard in guards) else None
+
+    def guards(self, frame: Frame, called: str = "") -> tuple[Guard, ...]:
+        """The conditions around a call in its own function, innermost first; `called` tells which one of its line."""
+        inline = self._file(frame.file).inline.get((frame.line, called.rpartition(".")[2]), ()) if called else ()
+        found = (*inline, *self.spot(frame).guards)
+        return tuple(g for g in found if g.branch in ("if", "else") and "__name__" not in g.text)
+
+    def rank_guard_along(self, path: Path) -> Guard | None:
+        """The innermost condition on the rank along a known chain of calls."""
+        found = (guard for frame, called in path for guard in self.guards(frame, called) if guard.by_rank)
+        return next(found, None)
 
     def known(self, frame: Frame | None) -> bool:
         """True when the text of this line's file was kept."""
@@ -83,13 +97,21 @@ class Program:
             return ()
         name = function.rpartition(".")[2]
         own = {PurePosixPath(file).stem for file in self._texts}
-        return tuple(
+        found = (
             Frame(file, line)
             for file in self._texts
             for line, base in self._file(file).calls.get(name, ())
-            # `torch.save(…)` is no call of the user's own `save`.
-            if base not in self._file(file).modules or base in own
+            # `torch.save(…)` is no call of the user's own `save`, `optimizer.step()` none of its `step`.
+            if (base not in self._file(file).modules or base in own) and not self._foreign(file, base)
         )
+        # What a function calls by its own name is another one of that name, or itself.
+        return tuple(frame for frame in found if self.spot(frame).function != name)
+
+    def _foreign(self, file: str, base: str) -> bool:
+        """True for an object of a class that is none of the user's, made of nothing that is."""
+        values = self._file(file).made_from.get(base, ())
+        classes = set().union(*(self._file(one).classes for one in self._texts))
+        return bool(values) and all(parsing.of_foreign_class(value, classes) for value in values)
 
     def loops_around(self, frame: Frame | None, depth: int = 3) -> tuple[Loop, ...]:
         """The loops a line runs in, innermost first: its function's own, then those around the calls of it."""
@@ -111,14 +133,40 @@ class Program:
             return own
         return self.handlers_around(callers[0], depth - 1)
 
-    def exclusive(self, one: Frame | None, other: Frame | None) -> Guard | None:
-        """The condition whose two sides these lines stand on, if there is one."""
-        first = {(guard.file, guard.line): guard for guard in self.spot(one).guards}
-        for guard in self.spot(other).guards:
-            partner = first.get((guard.file, guard.line))
+    def path(self, frame: Frame | None, called: str = "", depth: int = 3) -> Path:
+        """A line and the calls that can lead to it, where no stack tells which one did."""
+        if frame is None or depth == 0:
+            return ()
+        name = self.spot(frame).function or frame.function
+        callers = self.callers(name)
+        outer = [step for caller in callers for step in self.path(caller, name, depth - 1)] if len(callers) < 5 else []
+        return ((frame, called), *outer)
+
+    def exclusive(self, one: Path, other: Path) -> Guard | None:
+        """The condition whose two sides these calls stand on, in their functions or around the calls of them."""
+        first, second = self._choices(one), self._choices(other)
+        for place, guard in second.items():
+            partner = first.get(place)
             if partner is not None and partner.branch != guard.branch:
                 return partner if partner.branch == "if" else guard
         return None
+
+    def _choices(self, path: Path) -> dict[tuple[str, int, str], Guard]:
+        """The conditions that decided for this call, innermost first: none that a loop stands under, for then the
+        loop's length may have decided, and none that leads here by both of its sides."""
+        found: dict[tuple[str, int, str], Guard] = {}
+        both: set[tuple[str, int, str]] = set()
+        looped = False
+        for index, (frame, called) in enumerate(path):
+            loops = self.spot(frame).loops
+            for guard in self.guards(frame, called):
+                if index and (looped or any(loop.line > guard.line for loop in loops)):
+                    continue
+                known = found.setdefault((guard.file, guard.line, guard.text), guard)
+                if known.branch != guard.branch:
+                    both.add((guard.file, guard.line, guard.text))
+            looped = looped or bool(loops)
+        return {place: guard for place, guard in found.items() if place not in both}
 
     def common_loop(self, one: Frame | None, other: Frame | None) -> Loop | None:
         """The innermost loop that holds both lines."""

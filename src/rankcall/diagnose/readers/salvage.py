@@ -33,7 +33,7 @@ def snapshot_from_records(folder: Path) -> Snapshot | None:
         if processes:
             facts = _run_file(folder / "run.json")
             return Snapshot(
-                taken_at=max((process.last_change or 0.0 for process in processes), default=time.time()),
+                taken_at=_saved_at(path),
                 reason="interrupt",
                 command=tuple(facts.command),
                 run_dir=str(folder),
@@ -48,16 +48,33 @@ def snapshot_from_records(folder: Path) -> Snapshot | None:
     return None
 
 
+def _saved_at(attempt: Path) -> float:
+    """When the guard saved the records: right after it had ended the ranks."""
+    try:
+        return max(path.stat().st_mtime for path in (attempt / "records").glob("*.rec"))
+    except (OSError, ValueError):
+        return time.time()
+
+
 def _processes(attempt: Path) -> list[Process]:
     found = []
+    end_of_all = _saved_at(attempt)
     for path in sorted((attempt / "records").glob("*.rec"))[:_MOST_RECORDS]:
         try:
-            process = process_from_record(Record(path))
+            record = Record(path)
+            process = process_from_record(record)
         except (OSError, ValueError):
             continue
+        slots = record.slots()
+        threads = tuple(
+            msgspec.structs.replace(thread, stable_for=max(0.0, end_of_all - slot.time))
+            for thread, slot in zip(process.threads, slots, strict=False)
+        )
         end = Exit(signal=9, killed_by_launcher=True) if process.exit_note is None else Exit()
         found.append(
-            msgspec.structs.replace(process, state="gone", exit=end, log_tail=_log_tail(attempt, process.rank))
+            msgspec.structs.replace(
+                process, state="gone", exit=end, threads=threads, log_tail=_log_tail(attempt, process.rank)
+            )
         )
     ranks = [process for process in found if process.initialized != "no"]
     return ranks or found
