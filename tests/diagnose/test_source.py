@@ -122,9 +122,9 @@ def test_the_two_sides_of_a_condition_exclude_one_another() -> None:
         four()  # <- four
         """
     )
-    assert found.exclusive(at["one"], at["three"]) is not None
-    assert found.exclusive(at["two"], at["three"]) is not None
-    assert found.exclusive(at["one"], at["four"]) is None
+    assert found.exclusive(found.path(at["one"]), found.path(at["three"])) is not None
+    assert found.exclusive(found.path(at["two"]), found.path(at["three"])) is not None
+    assert found.exclusive(found.path(at["one"]), found.path(at["four"])) is None
 
 
 def test_jumps_between_two_lines_with_their_conditions() -> None:

@@ -8,6 +8,7 @@ from rankcall.diagnose.drafts import Draft
 from rankcall.diagnose.frames import same_place
 from rankcall.diagnose.rings import skipped_batches, training_site
 from rankcall.diagnose.source import Guard
+from rankcall.snapshot import Frame
 
 _STEP = ("forward", "backward")
 
@@ -64,12 +65,28 @@ def _batch_left_out(case: Case) -> Draft | None:
 
 def _branches(case: Case) -> Draft | None:
     found = lone.exclusive(case)
-    return lone.mismatch(case, *found) if found is not None else None
+    if found is not None:
+        return lone.mismatch(case, *found)
+    one, other = case.parties[0], case.parties[1]
+    # One line that calls this operation here and that one there; a sharded model's own calls are no choice.
+    if one.is_collective and other.is_collective and one.token != other.token and same_place(one.site, other.site):
+        phase = case.phase_before(one)
+        if phase is None or not same_place(phase.site, one.site):
+            return lone.mismatch(case, one, other, None)
+    return None
 
 
 def _rank_guard(case: Case) -> Draft | None:
     found = lone.guarded_by_rank(case)
-    return lone.collective(case, *found) if found is not None else None
+    if found is None:
+        return None
+    party, guard = found
+    rest = case.rest(party.ranks)
+    if party.event is not None and party.event.root is not None and rest == (party.event.root,):
+        # All are in it but the one it comes from or goes to: that one is missing, not they too many.
+        other = case.others(party)[0]
+        return lone.missed(case, other, party, guard, Frame(guard.file, guard.line))
+    return lone.collective(case, party, guard)
 
 
 def skipped(case: Case) -> Draft | None:

@@ -115,11 +115,10 @@ class Case:
 
     def rank_guard(self, party: Party) -> Guard | None:
         """The condition on the rank that the party's call stands under, here or around the calls that led to it."""
-        path = self.path(party)
-        if len(path) > 1 and (found := self.program.rank_guard_along(path[:1])) is not None:
-            return found
-        known = any(self._frames(rank, party.site) for rank in party.ranks) if party.site is not None else False
-        return self.program.rank_guard_along(path) if known else self.program.rank_guard(party.site)
+        path, site = self.path(party), party.site
+        if site is not None and any(self._frames(rank, site) for rank in party.ranks):
+            return self.program.rank_guard_along(path)
+        return self.program.rank_guard_along(path[:1]) or self.program.rank_guard(site)
 
     def loader_end(self, ranks: Sequence[int]) -> Event | None:
         """The end of a data loader that one of these ranks came to after the last common event."""

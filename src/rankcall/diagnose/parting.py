@@ -13,7 +13,7 @@ from rankcall.diagnose.frames import same_place
 from rankcall.diagnose.kinds import algorithm
 from rankcall.diagnose.roll import Roll, Standing
 from rankcall.diagnose.waits import main_group
-from rankcall.snapshot import Event
+from rankcall.snapshot import Event, Frame
 
 _LOCAL = frozenset({"forward", "eval-forward", "backward"})
 END = ("end", "")
@@ -208,10 +208,43 @@ def _cut_at_place(lanes: list[Lane]) -> list[Lane]:
 def _site_run(lanes: list[Lane], index: int) -> int:
     """Walk back from the parting while the call sites differ: there the programs had parted already."""
     first = index
+    habits: set[tuple[Frame | None, ...]] | None = None
     while first > 0:
-        sites = [event.site for lane in lanes if (event := lane.event(first - 1)) is not None]
-        known = [site for site in sites if site is not None]
-        if len(known) < 2 or all(same_place(known[0], site) for site in known[1:]):
+        sites = _sites(lanes, first - 1)
+        if _alike(sites):
+            break
+        if habits is None:
+            habits = _habits(lanes, index)
+        if sites in habits:
             break
         first -= 1
     return first
+
+
+def _sites(lanes: list[Lane], index: int) -> tuple[Frame | None, ...]:
+    return tuple(event.site if (event := lane.event(index)) is not None else None for lane in lanes)
+
+
+def _alike(sites: tuple[Frame | None, ...]) -> bool:
+    known = [site for site in sites if site is not None]
+    return len(known) < 2 or all(same_place(known[0], site) for site in known[1:])
+
+
+def _habits(lanes: list[Lane], index: int) -> set[tuple[Frame | None, ...]]:
+    """Different lines that belong to one operation, as in the stages of a pipeline: after them the ranks met again,
+    and none of them was ever at another one's line."""
+    found: set[tuple[Frame | None, ...]] = set()
+    pending: set[tuple[Frame | None, ...]] = set()
+    for place in range(index):
+        sites = _sites(lanes, place)
+        if _alike(sites):
+            found |= pending
+            pending.clear()
+        else:
+            pending.add(sites)
+    visited: dict[int, set[Frame | None]] = {}
+    for number, lane in enumerate(lanes):
+        visited[number] = {event.site for event in lane.events[:index]}
+    return {sites for sites in found if not any(
+        site != other and site in visited[number] for number, other in enumerate(sites) for site in sites
+    )}  # fmt: skip

@@ -26,6 +26,7 @@ class Program:
         self._files: dict[str, SourceFile] = {}
         self._spots: dict[tuple[str, int], Spot] = {}
         self._jumps: dict[str, tuple[Jump, ...]] = {}
+        self._classes: set[str] | None = None
 
     def _file(self, name: str) -> SourceFile:
         if name not in self._files:
@@ -110,8 +111,10 @@ class Program:
     def _foreign(self, file: str, base: str) -> bool:
         """True for an object of a class that is none of the user's, made of nothing that is."""
         values = self._file(file).made_from.get(base, ())
-        classes = set().union(*(self._file(one).classes for one in self._texts))
-        return bool(values) and all(parsing.of_foreign_class(value, classes) for value in values)
+        if self._classes is None:
+            self._classes = set().union(*(self._file(one).classes for one in self._texts))
+        own = self._classes
+        return bool(values) and all(parsing.of_foreign_class(value, own) for value in values)
 
     def loops_around(self, frame: Frame | None, depth: int = 3) -> tuple[Loop, ...]:
         """The loops a line runs in, innermost first: its function's own, then those around the calls of it."""

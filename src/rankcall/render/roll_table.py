@@ -56,7 +56,7 @@ def _columns(page: Page, lines: Sequence[RollLine], *, one_host: bool) -> list[C
         Column(word("col.host"), hosts, smallest=8, yields=3),
         Column(word("col.local"), _local_ranks(lines, one_host), smallest=0, yields=8),
         Column(word("col.world"), worlds, smallest=4, yields=2),
-        Column(word("col.pid"), tuple(line.pid for line in lines), smallest=0, yields=6),
+        Column(word("col.pid"), tuple(line.pid for line in lines), smallest=8, yields=6),
         Column(word("col.state"), states, smallest=4, yields=0),
         Column(word("col.step"), tuple(line.step for line in lines), smallest=5, yields=2),
         Column(word("col.doing"), tuple(line.doing for line in lines), smallest=12, yields=4),

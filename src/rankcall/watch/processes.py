@@ -113,6 +113,18 @@ def descendants(pid: int, stats: dict[int, Stat]) -> list[int]:
     return found
 
 
+def below(pid: int, most: int = 64) -> list[str]:
+    """The processes below one, a line each: pid, state, command. The list that tells who was really started."""
+    stats = all_stats()
+    lines = []
+    for child in descendants(pid, stats)[:most]:
+        command = " ".join(command_line(child)) or f"[{process_name(child)}]"
+        if "guard_process.py" in command:
+            continue
+        lines.append(f"{child} {stats[child].state} {command[:200]}")
+    return lines
+
+
 # --- where a thread sleeps ----------------------------------------------------------------------------------------
 
 # System calls in which programs block, by number, as words and whether the first argument is a file descriptor.

@@ -110,6 +110,7 @@ class Watcher:
         self._active: tuple[Verdict, Snapshot, dict[int, int]] | None = None  # the verdict that stands
         self._at_failure: Snapshot | None = None
         self._launcher_error: ExceptionNote | None = None
+        self._processes_seen: list[str] = []  # of this node, when the ranks did not line up
         self._meeting: Meeting | None = None
         write_mark(self.records, self.folder.path, self.command, self.started_at)
 
@@ -484,6 +485,8 @@ class Watcher:
         verdict = report.verdict
         if self._active is not None:
             self._close_incident(time.time())
+        if verdict.layer == "launch":
+            self._processes_seen = processes.below(os.getpid())
         self.incidents.append(Incident(self.attempt, snapshot.taken_at, verdict))
         marks = {look.pid: _progress_mark(look) for look, _ in self._members() if look is not None}
         self._active = (verdict, snapshot, marks)
@@ -617,8 +620,14 @@ class Watcher:
         if verdict is not None and self._active is not None and verdict.pitfall == self._active[0].pitfall:
             # The moment of the first decision stands: the final snapshot is judged later.
             verdict = msgspec.structs.replace(verdict, detected_after_s=self._active[0].detected_after_s)
+        data = {**report.data, "processes": self._processes_seen} if self._processes_seen else report.data
         return msgspec.structs.replace(
-            report, verb="run", verdict=verdict, outcome=outcome or report.outcome, incidents=tuple(self.incidents)
+            report,
+            verb="run",
+            verdict=verdict,
+            outcome=outcome or report.outcome,
+            incidents=tuple(self.incidents),
+            data=data,
         )
 
     def _write(self, report: Report, snapshot: Snapshot) -> None:
