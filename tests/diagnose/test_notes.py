@@ -115,3 +115,34 @@ def test_a_skipped_backward_that_hurt_nobody_is_a_note_with_its_line() -> None:
     found = findings(job)
     assert [(f.pitfall, f.severity, f.ranks) for f in found] == [("data-dependent-skip", "note", (1,))]
     assert found[0].where is not None and found[0].where.line == job.line("guard")
+
+
+def test_work_behind_a_collective_counts_from_when_the_last_rank_had_arrived() -> None:
+    job = Job(2, LOOP)
+    begin = job.taken_at - 90
+    for step in range(15):
+        for rank in (0, 1):
+            # Rank 1 comes to the collective as soon as its last step is done, rank 0 after its histograms.
+            job[rank].time = begin + 0.4 * step - (0.35 if rank and step else 0.0)
+            job[rank].backward(job.line("train"), 0).collective("all_reduce", job.line("reduce"))
+            job[rank].time = begin + 0.4 * step + 0.03 + (0.3 if rank == 0 else 0.0)
+            job[rank].step(job.line("step"))
+    for rank in (0, 1):
+        job[rank].finishes()
+    found = findings(job)
+    assert [(f.pitfall, f.severity, f.ranks) for f in found] == [("straggler", "note", (0,))]
+
+
+def test_waiting_in_a_collective_for_a_late_rank_is_no_work() -> None:
+    job = Job(3, LOOP)
+    for rank in range(3):
+        for step in range(15):
+            begin = job[0].job.taken_at - 90 + 0.4 * step
+            job[rank].time = begin
+            job[rank].backward(job.line("train"), 0)
+            job[rank].time = begin + (0.3 if rank == 2 else 0.02)
+            job[rank].collective("all_reduce", job.line("reduce"))
+            job[rank].time = begin + 0.31
+            job[rank].step(job.line("step"))
+        job[rank].finishes()
+    assert all(found.ranks == (2,) for found in findings(job))

@@ -34,7 +34,7 @@ def test_a_stage_that_forgets_to_send_leaves_its_follower_waiting() -> None:
     job[2].recv(1, recv).send(3, send).recv(1, recv).waits_in("barrier", barrier)
     job[3].recv(2, recv).recv(2, recv).waits()
     found = verdict(job.at_once())
-    assert (found.pitfall, found.culprits, found.waiting) == ("unmatched-send-recv", (2, 3), (0, 1))
+    assert (found.pitfall, found.culprits, found.waiting) == ("unmatched-send-recv", (2,), (0, 1, 3))
     assert "sent only 1" in found.sentence
     assert found.where is not None and found.where.line == recv
 
@@ -70,7 +70,7 @@ def test_a_sender_that_has_ended_leaves_the_receive_unmatched() -> None:
     job[0].send(1, job.line("send")).finishes()
     job[1].recv(0, job.line("recv")).recv(0, job.line("recv")).echoes(job.line("recv"))
     found = verdict(job.crashed())
-    assert (found.pitfall, found.culprits) == ("unmatched-send-recv", (0, 1))
+    assert (found.pitfall, found.culprits) == ("unmatched-send-recv", (0,))
 
 
 def test_three_groups_in_a_ring_of_orders_are_one_circle() -> None:
@@ -149,3 +149,30 @@ def test_a_held_barrier_is_no_match_for_another_group_of_the_same_members() -> N
     job[0].waits_in("barrier", job.line("barrier"))
     job[1].waits_in("barrier", job.line("barrier"), again)
     assert verdict(job.at_once()).pitfall == "group-order-inversion"
+
+
+SERVER = """
+def main():
+    if rank == 0:
+        for client in clients:
+            dist.recv(g, src=client)  # <- collect
+        for client in clients:
+            dist.send(w, dst=client)  # <- answer
+    else:
+        dist.send(g, dst=0)  # <- give
+        dist.recv(w, src=0)  # <- take
+    dist.barrier()  # <- barrier
+"""
+
+
+def test_a_client_that_went_past_its_round_is_the_one_that_does_not_come() -> None:
+    """The other clients wait for the server too, but it is only held up by the one that left."""
+    job = Job(3, SERVER)
+    collect, answer = job.line("collect"), job.line("answer")
+    give, take, barrier = job.line("give"), job.line("take"), job.line("barrier")
+    job[0].recv(1, collect).recv(2, collect).send(1, answer).send(2, answer).recv(1, collect).recv(2, collect).waits()
+    job[1].send(0, give).recv(0, take).send(0, give).recv(0, take).waits()
+    job[2].send(0, give).recv(0, take).waits_in("barrier", barrier)
+    found = verdict(job.at_once())
+    assert (found.pitfall, found.culprits, found.proven) == ("unmatched-send-recv", (2,), True)
+    assert found.where is not None and found.where.line == collect

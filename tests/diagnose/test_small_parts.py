@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rankcall.diagnose import echoes, words
-from rankcall.diagnose.frames import code_of, is_user_file
+from rankcall.diagnose.doing import spoken
+from rankcall.diagnose.frames import code_of, is_user_file, without_remark
 from rankcall.diagnose.kinds import algorithm, demands_equal_sizes, same_algorithm
 from rankcall.diagnose.log_text import exception_in_log, fatal_stack, worker_frames
 from rankcall.snapshot import Event, ExceptionNote, Frame, Wait
@@ -196,3 +197,30 @@ def test_a_worker_s_own_frames_are_read_from_the_message() -> None:
     )
     assert worker_frames(message) == (Frame("/home/me/data.py", 9, "__getitem__"),)
     assert torch_frame().file.startswith(TORCH)
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("loss.backward()  # the slow part", "loss.backward()"),
+        ("print('# 1', \"# 2\")", "print('# 1', \"# 2\")"),
+        ("x = f'{a}#{b}'  # '", "x = f'{a}#{b}'"),
+        ("# nothing else", "# nothing else"),
+    ],
+)
+def test_quoted_code_comes_without_its_remarks(line: str, code: str) -> None:
+    assert without_remark(line) == code
+
+
+@pytest.mark.parametrize(
+    ("seen", "said"),
+    [
+        ("receiving a socket to 10.0.0.7:80", "receiving from a socket to 10.0.0.7:80"),
+        ("accepting a connection a socket", "accepting a connection on a socket"),
+        ("waiting for a file lock /tmp/a.lock", "waiting for a file lock on /tmp/a.lock"),
+        ("waiting for a child process", "waiting for a child process"),
+        ("reading", "reading"),
+    ],
+)
+def test_system_calls_are_spoken_as_people_do(seen: str, said: str) -> None:
+    assert spoken(seen) == said

@@ -136,3 +136,12 @@ def test_processes_without_a_rank_do_not_disturb() -> None:
     found = report(job, world_size=1)
     assert found.verdict is None
     assert [row.rank for row in found.ranks] == [0]
+
+
+def test_ranks_started_by_hand_are_measured_by_what_most_of_them_say() -> None:
+    job = in_init(Job(3, SCRIPT), 0, 1, 2, uses_agent_store=False)
+    for rank in range(3):
+        job[rank].set(world_size=4 if rank == 2 else 3)
+    found = verdict(job, world_size=4)
+    assert (found.pitfall, found.culprits) == ("world-size-mismatch", (2,))
+    assert "ranks 0, 1 say 3 and rank 2 says 4; 3 processes have come" in found.sentence

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rankcall.diagnose import diagnose
 from rankcall.findings import Verdict
 from rankcall.snapshot import Frame
@@ -109,13 +111,13 @@ def test_two_groups_in_two_orders_are_a_circle_of_all() -> None:
     assert (found.pitfall, found.culprits, found.proven) == ("group-order-inversion", (0, 1), True)
 
 
-def test_a_receive_without_a_send_names_both_sides() -> None:
+def test_a_receive_without_a_send_names_the_sender_that_went_past() -> None:
     job = Job(2, SLEEP)
     job[0].waits_in("barrier", 3)
     job[1].recv(0, 4).waits()
     found = verdict(job)
     assert found.pitfall == "unmatched-send-recv"
-    assert found.culprits == (0, 1)
+    assert found.culprits == (0,)
     assert found.where is not None and found.where.line == 4
 
 
@@ -146,3 +148,14 @@ def test_all_in_the_same_operation_names_nobody() -> None:
     assert "ranks 0-2 are all in all_reduce at train.py:3" in str(report.data["unknown"])
     assert "ss -tnpi" in str(report.data["unknown"])
     assert diagnose(job.at_once().snapshot()).data == {}
+
+
+@pytest.mark.parametrize(("workers", "pitfall"), [(0, "process-spinning"), (1, "loader-stalled")])
+def test_a_rank_that_burns_a_core_over_its_own_batch_spins(workers: int, pitfall: str) -> None:
+    job = Job(2, SLEEP)
+    job[0].waits_in("all_reduce", 3)
+    job[1].doing("data", 4, busy=1.0)
+    for _ in range(workers):
+        job[1].child("loader-worker")
+    found = verdict(job)
+    assert (found.pitfall, found.culprits) == (pitfall, (1,))

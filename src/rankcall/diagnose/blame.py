@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from rankcall.diagnose import crash, leaving, lone, skips
+from rankcall.diagnose import handling, leaving, lone, skips, threads
 from rankcall.diagnose.case import Case, Party, left
 from rankcall.diagnose.drafts import Draft
 from rankcall.diagnose.frames import same_place
-from rankcall.diagnose.rings import skipped_batches, training_site
 from rankcall.diagnose.source import Guard
 from rankcall.snapshot import Frame
 
@@ -18,6 +17,7 @@ def judge(case: Case) -> Draft | None:
     if len(case.parties) < 2:
         return None
     for rule in (
+        threads.interleaved,
         _exception_in_hand,
         _evaluation,
         _branches,
@@ -38,7 +38,7 @@ def _exception_in_hand(case: Case) -> Draft | None:
     for party in case.parties:
         guards = case.program.spot(party.site).guards
         if any(guard.branch == "finally" for guard in guards):
-            draft = crash.held_back(case.roll, party.ranks, party.event)
+            draft = handling.held_back(case.roll, party.ranks, party.event)
             if draft is not None:
                 return draft
     return None
@@ -49,17 +49,6 @@ def _evaluation(case: Case) -> Draft | None:
         draft = lone.evaluation(case, party)
         if draft is not None:
             return draft
-    return None
-
-
-def _batch_left_out(case: Case) -> Draft | None:
-    """One party's ring shows a batch without work, the others' do not: since then it is a step ahead of them."""
-    for party in reversed(case.parties):
-        rest = case.rest(party.ranks)
-        if not all(skipped_batches(case.roll.standings[rank]) for rank in party.ranks):
-            continue
-        if not any(skipped_batches(case.roll.standings[rank]) for rank in rest):
-            return skips.batch_skipped(case, party, training_site(case.roll.standings[party.ranks[0]]))
     return None
 
 
@@ -236,16 +225,3 @@ def _nobody_came(case: Case) -> Draft | None:
 def _exit_called(case: Case, party: Party) -> bool:
     notes = [case.roll.standings[rank].process.exit_note for rank in party.ranks]
     return any(note is not None and note.kind == "exit" for note in notes)
-
-
-_RULES = (
-    _exception_in_hand,
-    _evaluation,
-    _batch_left_out,
-    _branches,
-    _rank_guard,
-    skipped,
-    _goes_on,
-    _collectives,
-    _nobody_came,
-)

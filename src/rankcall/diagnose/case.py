@@ -99,7 +99,8 @@ class Case:
         if not frames:
             return self.program.path(event.site, called)
         names = [called, *(self.program.spot(frame).function or frame.function for frame in frames)]
-        return tuple(zip(frames, names, strict=False))
+        # A stack may be cut off; then the source goes on.
+        return (*zip(frames, names, strict=False), *self.program.path(frames[-1])[1:])
 
     def _frames(self, rank: int, site: Frame) -> tuple[Frame, ...]:
         """The user's frames from this line outwards, if the rank stands there now (or stood there at its end)."""
@@ -116,9 +117,8 @@ class Case:
     def rank_guard(self, party: Party) -> Guard | None:
         """The condition on the rank that the party's call stands under, here or around the calls that led to it."""
         path, site = self.path(party), party.site
-        if site is not None and any(self._frames(rank, site) for rank in party.ranks):
-            return self.program.rank_guard_along(path)
-        return self.program.rank_guard_along(path[:1]) or self.program.rank_guard(site)
+        frames = next((found for rank in party.ranks if site and (found := self._frames(rank, site))), (site,))
+        return self.program.rank_guard_along(path[: len(frames)]) or self.program.rank_guard(frames[-1])
 
     def loader_end(self, ranks: Sequence[int]) -> Event | None:
         """The end of a data loader that one of these ranks came to after the last common event."""
@@ -190,10 +190,11 @@ class Case:
     def short_of_steps(self, ranks: Sequence[int]) -> str:
         """`has no more than 29 steps, rank 0 goes on to another`."""
         mine, rest = self.steps(ranks), self.rest(ranks)
-        go_on = words.verb(rest, "goes on", "go on")
+        live = any(self.roll.standings[rank].present for rank in rest)
+        go_on = words.verb(rest, "goes on", "go on") if live else "went on"
         if not mine:
             return f"left the loop while {words.ranks_text(rest)} {go_on}"
-        have = words.verb(ranks, "has", "have")
+        have = words.verb(ranks, "has", "have") if self.roll.standings[ranks[0]].present else "had"
         return f"{have} no more than {words.count(mine, 'step')}, {words.ranks_text(rest)} {go_on} to another"
 
     def step_at(self, ranks: Sequence[int]) -> int | None:
@@ -208,12 +209,12 @@ class Case:
     def stands(self, ranks: Sequence[int]) -> str:
         """`wait in barrier at train.py:64`, `was last in …` or `have ended`, for the end of a sentence."""
         texts: dict[str, None] = {}
+        live = any(self.roll.standings[rank].present for rank in ranks)
         for rank in ranks:
             standing = self.roll.standings[rank]
             if standing.wait is not None:
-                verb = words.verb(ranks, "waits", "wait") if standing.present else words.verb(ranks, "was", "were")
-                last = "" if standing.present else " last"
-                texts[f"{verb}{last} in {words.operation(standing.wait)}{words.at(standing.wait.site)}"] = None
+                verb = words.verb(ranks, "waits", "wait") if live else words.verb(ranks, "was last", "were last")
+                texts[f"{verb} in {words.operation(standing.wait)}{words.at(standing.wait.site)}"] = None
             elif not standing.present:
                 texts[words.verb(ranks, "has ended", "have ended")] = None
             else:
@@ -229,7 +230,10 @@ class Case:
         others = f"{words.ranks_text(rest)} {self.stands(rest)}"
         if done_at is not None and first.wait is not None and same_place(first.wait.site, done_at):
             return f"; {others}"
-        return f", and {now}{self.stands(ranks)}, where {others}"
+        mine = self.stands(ranks)
+        if mine.partition(" in ")[2] == self.stands(rest).partition(" in ")[2] != "":
+            return f", and {now}{mine}, like {words.ranks_text(rest)}"
+        return f", and {now}{mine}, where {others}"
 
     def evidence(self, ranks: Sequence[int]) -> tuple[Evidence, ...]:
         """For one rank of each party: what it did at the place of parting; and these ranks' counters."""

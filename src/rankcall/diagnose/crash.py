@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from rankcall.diagnose import ports, words
 from rankcall.diagnose.drafts import Draft
-from rankcall.diagnose.echoes import nature
 from rankcall.diagnose.exceptions import pitfall_of, text_of
 from rankcall.diagnose.frames import code_of, innermost_user, is_user_file
 from rankcall.diagnose.log_text import fatal_stack, worker_frames
@@ -61,7 +60,7 @@ def _gap(one: Standing, other: Standing) -> float:
     return abs(one.ended_at - other.ended_at)
 
 
-def _others(roll: Roll, culprits: Sequence[int]) -> tuple[int, ...]:
+def others(roll: Roll, culprits: Sequence[int]) -> tuple[int, ...]:
     """The ranks that stood in a call when the failure reached them, or still do."""
     return tuple(rank for rank, s in roll.standings.items() if rank not in culprits and s.wait is not None)
 
@@ -76,7 +75,7 @@ def _exception(roll: Roll, first: Standing, note: ExceptionNote, failed: Sequenc
     who = words.ranks_text(culprits) if len(culprits) > 1 else roll.place_name(first.rank)
     everyone = len(culprits) == len(roll.standings) > 1
     subject = "every rank" if everyone else who
-    raised = words.shorten(_said(note), 200)
+    raised = words.shorten(said(note), 200).rstrip(".")
     names = f" The parameters: {', '.join(note.parameters[:20])}." if note.parameters else ""
     sentence = f"{subject} raised {raised}{words.at(place)}"
     if not everyone and len(roll.standings) > len(culprits):
@@ -90,13 +89,14 @@ def _exception(roll: Roll, first: Standing, note: ExceptionNote, failed: Sequenc
         sentence += f". The port is held by {ports.holder_text(holder)}"
     code = code_of(place, roll.snapshot.sources)
     own = words.verb(culprits, "its own", "their own")
-    why = f"{who} ended by an exception of {own}{words.at(place)}"
+    why = f"{words.capital(who)} ended by an exception of {own}{words.at(place)}"
     why += f" (`{code}`)." if code else "."
     why += names
     echoes = [s for s in roll.standings.values() if s.ending in ("echo", "abort")]
     if echoes:
         ranks = [s.rank for s in echoes]
-        why += f" The errors of {words.ranks_text(ranks)} are echoes: a connection to a rank that had gone."
+        echoed = words.verb(ranks, "error of {} is an echo", "errors of {} are echoes")
+        why += f" The {echoed.format(words.ranks_text(ranks))}: a connection to a rank that had gone."
     rivals: tuple[Rival, ...] = ()
     if confidence < 0.9:
         rivals = (Rival("program-error", 0.15, "Read the traceback: the exception may have another cause."),)
@@ -114,43 +114,14 @@ def _exception(roll: Roll, first: Standing, note: ExceptionNote, failed: Sequenc
         sentence=sentence,
         why=why,
         where=place,
-        waiting=_others(roll, culprits),
+        waiting=others(roll, culprits),
         fix=_exception_fixes(pitfall, note, place) + (ports.fixes(holder) if holder is not None else ()),
         rivals=rivals,
         evidence=tuple(evidence),
     )
 
 
-def held_back(roll: Roll, ranks: Sequence[int], event: Event | None) -> Draft | None:
-    """The exception that a rank was carrying when it made its last call, where that call stands in a `finally`."""
-    standing = roll.standings[ranks[0]]
-    if not standing.process.handled or event is None:
-        return None
-    note = standing.process.handled[-1]
-    if nature(note) != "own":
-        return None
-    pitfall, confidence = pitfall_of(note)
-    place = exception_place(roll, note)
-    waiting = tuple(rank for rank in _others(roll, ranks))
-    raised = words.shorten(_said(note), 200)
-    return Draft(
-        pitfall=pitfall,
-        culprits=tuple(ranks),
-        confidence=min(confidence, 0.88),
-        proven=True,
-        sentence=f"{roll.place_name(ranks[0])} raised {raised}{words.at(place)}, and its `finally` calls "
-        f"{words.operation(event)}{words.at(event.site)} before the exception is shown",
-        why=f"The others went on with the step and do not come to {words.operation(event)}{words.at(event.site)}.",
-        where=place,
-        waiting=waiting,
-        fix=(f"Make no collective call in a `finally`{words.at(event.site)}: after an error the others do not come.",),
-        rivals=(Rival("lone-collective", 0.3, "Without the exception, would all ranks make that call?"),),
-        evidence=(Evidence("record", raised, standing.rank, standing.process.host, note.time),),
-        involved=(*ranks, *waiting),
-    )
-
-
-def _said(note: ExceptionNote) -> str:
+def said(note: ExceptionNote) -> str:
     """The exception in one line; of a loader worker's, the line that says what happened in the worker."""
     if "DataLoader worker process" in note.message:
         lines = [line.strip() for line in note.message.splitlines() if line.strip()]
@@ -169,7 +140,7 @@ def _exception_fixes(pitfall: str, note: ExceptionNote, place: Frame | None) -> 
         names = ", ".join(note.parameters[:8])
         return (f"Use {names} in the loss, freeze them (requires_grad_(False)), or leave them out of the model.",)
     if pitfall == "program-error" and place is not None:
-        return (f"Mend {words.place(place)}: {words.shorten(text_of(note), 160)}.",)
+        return (f"Mend {words.place(place)}: {words.shorten(text_of(note), 160).rstrip('.')}.",)
     return ()
 
 
@@ -228,10 +199,37 @@ def _by_signal(roll: Roll, first: Standing, failed: Sequence[Standing]) -> Draft
         sentence=sentence,
         why=reason,
         where=place,
-        waiting=_others(roll, culprits),
+        waiting=others(roll, culprits),
         rivals=rivals,
         evidence=tuple(evidence),
     )
+
+
+def at_teardown(roll: Roll) -> Draft | None:
+    """Ranks that a signal ended after their program had come to its end; asked when nothing else is wrong."""
+    ended = [s for s in roll.standings.values() if s.ending == "left" and _signal(s) is not None]
+    if not ended:
+        return None
+    ranks = tuple(s.rank for s in ended)
+    name = words.signal_name(_signal(ended[0]) or 0)
+    who = roll.place_name(ranks[0]) if len(ranks) == 1 else words.ranks_text(ranks)
+    return Draft(
+        pitfall="crashed-by-signal",
+        culprits=ranks,
+        confidence=0.5,
+        proven=True,
+        sentence=f"{who} {words.verb(ranks, 'was', 'were')} ended by {name} after the program had come to its end: the "
+        "work was done, the clean-up failed",
+        why="The note of a regular end was written before the signal came. A library's threads or destructors fail "
+        "now and then while the interpreter shuts down.",
+        fix=("Call dist.destroy_process_group() as the last thing of the program, on every rank, and end threads of "
+             "your own before that.",),
+        rivals=(Rival("program-error", 0.1, "Is any output of this rank missing?"),),
+        evidence=tuple(
+            Evidence("exit", f"ended by {name} after its note of a regular end", s.rank, s.process.host, s.ended_at)
+            for s in ended[:8]
+        ),
+    )  # fmt: skip
 
 
 def _memory_lines(roll: Roll, standing: Standing) -> list[str]:
@@ -278,7 +276,7 @@ def _unnoted_exception(roll: Roll, first: Standing, raised: Event) -> Draft:
         "with an error code",
         why="The exception passed this line; its text was not recorded. The rank's log holds the traceback.",
         where=raised.site,
-        waiting=_others(roll, (first.rank,)),
+        waiting=others(roll, (first.rank,)),
         rivals=(Rival("master-unreachable", 0.2, "The traceback in the rank's log says which address failed."),)
         if pitfall == "port-in-use"
         else (),
@@ -314,7 +312,7 @@ def _by_exit(roll: Roll, first: Standing, failed: Sequence[Standing]) -> Draft:
         sentence=f"{who} ended {words.verb(culprits, 'itself', 'themselves')} with exit code {code}{words.at(site)}",
         why=f"The program left with an error code of its own, before any other rank failed.{said}",
         where=site,
-        waiting=_others(roll, culprits),
+        waiting=others(roll, culprits),
         rivals=(Rival("rank-left-early", 0.1, "An exit code other than 0 says that the program meant to fail."),),
         evidence=(
             Evidence(

@@ -20,13 +20,18 @@ _ACTIONS: tuple[tuple[re.Pattern[str], str], ...] = (
 )  # fmt: skip
 _VAGUE = frozenset({"waiting for a lock", "polling", "selecting", "pausing", "waiting for a signal"})
 
+_LINKS = (
+    ("receiving", "from"), ("reading", "from"), ("sending", "to"), ("writing", "to"),
+    ("accepting a connection", "on"), ("waiting for a file lock", "on"),
+)  # fmt: skip
+
 
 def action(code: str, blocked_in: str | None) -> str:
     """What it is stuck in, in words: the system call it sleeps in where that says enough, else its line."""
     if blocked_in == "sleeping":
         return "sleeps"
     if blocked_in and blocked_in not in _VAGUE:
-        return f"is {blocked_in}"
+        return f"is {spoken(blocked_in)}"
     for pattern, text in _ACTIONS:
         if code and pattern.search(code):
             return text
@@ -36,4 +41,12 @@ def action(code: str, blocked_in: str | None) -> str:
 def state_words(state: str, blocked_in: str | None) -> str:
     """`asleep, reading a pipe` or `running`."""
     name = "asleep" if state == "sleeping" else state
-    return f"{name}, {blocked_in}" if blocked_in and blocked_in != "sleeping" else name
+    return f"{name}, {spoken(blocked_in)}" if blocked_in and blocked_in != "sleeping" else name
+
+
+def spoken(blocked_in: str) -> str:
+    """`receiving a socket to …` as a person would say it."""
+    for verb, link in _LINKS:
+        if blocked_in.startswith(f"{verb} ") and not blocked_in.startswith(f"{verb} {link} "):
+            return f"{verb} {link} {blocked_in[len(verb) + 1 :]}"
+    return blocked_in

@@ -15,6 +15,10 @@ _INSTALLED = re.compile(
 )
 
 
+# Texts in quotes, or the remark after the code.
+_REMARK = re.compile(r"""\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|(?P<remark>#.*)""")
+
+
 def is_user_file(file: str, sources: Mapping[str, str]) -> bool:
     """True for a file that the user wrote: one whose text was kept, or one that is not installed."""
     if file in sources:
@@ -33,6 +37,11 @@ def innermost_user(stack: Iterable[Frame], sources: Mapping[str, str]) -> Frame 
 
 
 def code_of(frame: Frame | None, sources: Mapping[str, str]) -> str:
+    """The code of that line, without indentation and remarks; empty when it is not known."""
+    return without_remark(line_of(frame, sources))
+
+
+def line_of(frame: Frame | None, sources: Mapping[str, str]) -> str:
     """The text of that line, without indentation; empty when it is not known."""
     if frame is None or frame.line <= 0:
         return ""
@@ -44,11 +53,19 @@ def code_of(frame: Frame | None, sources: Mapping[str, str]) -> str:
     return lines[frame.line - 1].strip() if frame.line <= len(lines) else ""
 
 
+def without_remark(code: str) -> str:
+    """A line of code without the comment at its end. A `#` in a text is none; a line that is all comment stays."""
+    for match in _REMARK.finditer(code):
+        if match.group("remark"):
+            return code[: match.start()].rstrip() or code
+    return code
+
+
 def where(frame: Frame | None, sources: Mapping[str, str]) -> Where | None:
     """The place as the report holds it."""
     if frame is None or not frame.file:
         return None
-    return Where(file=frame.file, line=frame.line, function=frame.function, code=code_of(frame, sources))
+    return Where(file=frame.file, line=frame.line, function=frame.function, code=line_of(frame, sources))
 
 
 def same_place(one: Frame | None, other: Frame | None) -> bool:

@@ -138,7 +138,7 @@ def _way_out(roll: Roll, rank: int, waiting: Sequence[int]) -> Frame | None:
         jumps = roll.program.jumps(wait.site.file, first + 1, wait.site.line - 1)
         out = [jump for jump in jumps if jump.kind in ("return", "exit") and jump.guard is not None]
         if len(out) == 1:
-            return out[0].place
+            return Frame(out[0].file, out[0].line)
     exits = roll.program.exits()
     return Frame(exits[0].file, exits[0].line) if len(exits) == 1 else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rankcall.diagnose import crash, hang, mismatch, notes, rows, start
+from rankcall.diagnose import crash, handling, hang, launcher, mismatch, notes, rows, start
 from rankcall.diagnose.drafts import Draft, to_finding, to_verdict
 from rankcall.diagnose.graph import Graph, build
 from rankcall.diagnose.roll import Roll, call_roll
@@ -70,16 +70,22 @@ def verdict_of(roll: Roll) -> Draft | None:
     snapshot = roll.snapshot
     if snapshot.outcome == "completed":
         return None
-    early = start.launcher(roll)
-    if early is not None:
-        return early
     own = crash.judge(roll)
+    failed = launcher.judge(roll)
+    if failed is not None and own is None:
+        return failed
     if own is not None:
         if own.pitfall == "world-size-mismatch":
             return start.world_sizes(roll) or own
         return _mismatch_before(roll, own) or own
     graph = build(roll)
-    draft = start.judge(roll, graph) or _frozen(roll, graph) or hang.judge(roll, graph)
+    draft = (
+        start.judge(roll, graph)
+        or _frozen(roll, graph)
+        or (handling.taking_leave(roll) if roll.over else None)
+        or hang.judge(roll, graph)
+        or crash.at_teardown(roll)
+    )
     return _allowed(roll, draft) if draft is not None else None
 
 

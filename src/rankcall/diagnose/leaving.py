@@ -32,7 +32,7 @@ def judge(case: Case, party: Party, reference: Party) -> Draft:
         # A generator of the user's around the loader is not the loop that ran out.
         outside = ended.site is None or not any(one.holds(ended.site) for one in loops)
         place = _loop_frame(loop) if outside and loop is not None else ended.site
-        return _uneven(case, party, place, "its data loader had no more batches", 0.93)
+        return _uneven(case, party, place, "{its} data loader had no more batches{at}", 0.93)
     return _by_source(case, party, work, loops)
 
 
@@ -105,19 +105,31 @@ def _by_source(case: Case, party: Party, work: Frame | None, loops: list[Loop]) 
     used_loader = any(case.roll.standings[rank].process.counters.batches for rank in party.ranks)
     skips = before_work(case, work, party.ranks)
     if loop is not None and loop.by_rank and not used_loader:
-        return _uneven(case, party, _loop_frame(loop), f"its loop runs over `{loop.text}`, made from the rank", 0.85)
+        return _uneven(
+            case,
+            party,
+            _loop_frame(loop),
+            f"{{its}} loop{{at}} runs over `{_braced(loop.text)}`, made from the rank",
+            0.85,
+        )
     gone = all(case.roll.standings[rank].ending == "left" for rank in party.ranks)
+    if gone and not case.steps(party.ranks) and (before := _ways_past(case, work, loops)):
+        return _left_program(case, party, _line_of(_likeliest(before)))
     if jumps and gone and all(jump.kind in ("return", "exit") for jump in jumps):
-        return _left_program(case, party, _likeliest(jumps).place)
+        return _left_program(case, party, _line_of(_likeliest(jumps)))
     # A limit on the number of steps is the same everywhere, most of the time.
-    telling = [jump for jump in jumps if not _counts_steps(jump) and not _is_the_end(jump)]
+    telling = [
+        jump
+        for jump in jumps
+        if not _counts_steps(jump) and not case.program.ran_out(jump) and not case.program.agreed(jump)
+    ]
     if telling:
         return _stopped(case, party, _likeliest(telling), sure=used_loader)
     if skips and not used_loader:
         return batch_skipped(case, party, work)
-    if any(_is_the_end(jump) for jump in jumps):
+    if any(case.program.ran_out(jump) for jump in jumps):
         place = _next_call(case, loops) or _loop_frame(loop)
-        return _uneven(case, party, place, "its iterator had no more", 0.88)
+        return _uneven(case, party, place, "{its} data had come to an end{at}", 0.88)
     if jumps and used_loader:
         return _stopped(case, party, _likeliest(jumps), sure=False)
     handlers = case.program.handlers_around(work)
@@ -127,7 +139,9 @@ def _by_source(case: Case, party: Party, work: Frame | None, loops: list[Loop]) 
     if exits:
         return _left_program(case, party, Frame(exits[0].file, exits[0].line))
     confidence = 0.85 if loop is not None else 0.65
-    return _uneven(case, party, _loop_frame(loop) or party.site, "it came to the end of its loop first", confidence)
+    return _uneven(
+        case, party, _loop_frame(loop) or party.site, "{it} came to the end of {its} loop first{at}", confidence
+    )
 
 
 def _ways_out(case: Case, loop: Loop) -> list[Jump]:
@@ -143,15 +157,24 @@ def _ways_out(case: Case, loop: Loop) -> list[Jump]:
     return [jump for jump in found if jump.guard is not None or loop.text == "True"]
 
 
+def _ways_past(case: Case, work: Frame | None, loops: list[Loop]) -> list[Jump]:
+    """The conditional ways out of the function before its loop: a rank without a step may never have begun it."""
+    if work is None or not loops:
+        return []
+    loop = loops[-1]
+    first = case.program.spot(Frame(loop.file, loop.line)).first
+    jumps = case.program.jumps(loop.file, first + 1, loop.line - 1)
+    return [jump for jump in jumps if jump.kind in ("return", "exit") and jump.guard and jump.guard.line > first]
+
+
+def _line_of(jump: Jump) -> Frame:
+    return Frame(jump.file, jump.line)
+
+
 def _likeliest(jumps: list[Jump]) -> Jump:
     """A jump on the rank before any other."""
     by_rank = [jump for jump in jumps if jump.guard is not None and jump.guard.by_rank]
     return (by_rank or jumps)[0]
-
-
-def _is_the_end(jump: Jump) -> bool:
-    """`except StopIteration: break` is the ordinary end of a loop that calls next itself."""
-    return jump.guard is not None and jump.guard.branch == "except" and "StopIteration" in jump.guard.text
 
 
 def _next_call(case: Case, loops: list[Loop]) -> Frame | None:
@@ -168,18 +191,26 @@ def _counts_steps(jump: Jump) -> bool:
     )
 
 
+def _braced(text: str) -> str:
+    return text.replace("{", "{{").replace("}", "}}")
+
+
 def _uneven(case: Case, party: Party, place: Frame | None, reason: str, confidence: float) -> Draft:
+    """`reason` has `{it}`, `{its}` and `{at}` for the ranks and the place."""
     ranks = _all_short(case, party)
+    said = {"it": words.verb(ranks, "it", "they"), "its": words.verb(ranks, "its", "their")}
     rivals = (
-        Rival("data-dependent-skip", 0.2, "Print len(loader) on every rank: equal lengths would point to a skip."),
+        Rival("data-dependent-skip", 0.2, "Print the number of batches on every rank: equal numbers point to a skip."),
     )
     return Draft(
         pitfall="uneven-steps",
         culprits=ranks,
         confidence=confidence,
         proven=True,
-        sentence=f"{case.who(ranks)} {case.short_of_steps(ranks)}: {reason}{words.at(place)}{case.ending(party.ranks)}",
-        why=f"Each step needs every rank. {case.who(ranks)} had nothing left to do a step with: {reason}.",
+        sentence=f"{case.who(ranks)} {case.short_of_steps(ranks)}: {reason.format(at=words.at(place), **said)}"
+        f"{case.ending(party.ranks)}",
+        why=f"Each step needs every rank. {words.capital(case.who(ranks))} had nothing left to do a step with: "
+        f"{reason.format(at='', **said)}.",
         where=place,
         waiting=case.rest(ranks),
         rivals=rivals,
@@ -211,8 +242,8 @@ def same_way(one: Frame | None, other: Frame | None) -> bool:
 
 def _stopped(case: Case, party: Party, jump: Jump, *, sure: bool) -> Draft:
     ranks = party.ranks
-    place = jump.place
-    code = code_of(place, case.roll.snapshot.sources)
+    place = _line_of(jump)
+    code = code_of(jump.place, case.roll.snapshot.sources)
     return Draft(
         pitfall="data-dependent-skip",
         culprits=ranks,
@@ -224,8 +255,8 @@ def _stopped(case: Case, party: Party, jump: Jump, *, sure: bool) -> Draft:
         where=place,
         waiting=case.rest(ranks),
         fix=(
-            f"At {words.place(place)} let all ranks decide together: all-reduce the condition (ReduceOp.MAX), then "
-            "leave on every rank or on none.",
+            f"At {words.place(jump.place)} let all ranks decide together: all-reduce the condition (ReduceOp.MAX), "
+            "then leave on every rank or on none.",
         ),
         rivals=(Rival("uneven-steps", 0.3, "Print the number of batches on every rank before the loop."),),
         evidence=case.evidence(ranks),
@@ -242,8 +273,8 @@ def _swallowed(case: Case, party: Party, place: Frame, *, gone: bool) -> Draft:
         culprits=ranks,
         confidence=0.7,
         proven=True,
-        sentence=f"{case.who(ranks)} {case.short_of_steps(ranks)}: an error there would be swallowed{words.at(place)}"
-        f"{case.ending(ranks)}",
+        sentence=f"{case.who(ranks)} {case.short_of_steps(ranks)}: perhaps {words.verb(ranks, 'it', 'they')} swallowed "
+        f"an error{words.at(place)}{case.ending(ranks)}",
         why=f"The loop has a fixed length and no way out but an exception, and `{code}` goes on in silence.",
         where=place,
         waiting=case.rest(ranks),

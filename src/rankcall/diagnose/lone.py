@@ -28,7 +28,7 @@ def evaluation(case: Case, party: Party) -> Draft | None:
         return None
     if guard is None and (event.kind == "forward" or not _alone_without_guard(case, party)):
         return None
-    condition = f"It stands under `if {guard.text}` ({words.place(Frame(guard.file, guard.line))}). " if guard else ""
+    condition = f"It stands under `{guard.said}` ({words.place(Frame(guard.file, guard.line))}). " if guard else ""
     ranks = party.ranks
     return Draft(
         pitfall="evaluation-on-one-rank",
@@ -133,10 +133,7 @@ def collective(case: Case, party: Party, guard: Guard | None, *, confidence: flo
 def _condition(guard: Guard | None) -> str:
     if guard is None:
         return ""
-    text = {"except": f"except {guard.text}".strip(), "else": f"else of if {guard.text}"}.get(
-        guard.branch, f"if {guard.text}"
-    )
-    return f"It stands under `{text}` ({words.place(Frame(guard.file, guard.line))}). "
+    return f"It stands under `{guard.said}` ({words.place(Frame(guard.file, guard.line))}). "
 
 
 def _next_of(case: Case, party: Party) -> str:
@@ -161,7 +158,7 @@ def missed(case: Case, party: Party, reference: Party, guard: Guard | None, plac
     assert event is not None
     tie = len(ranks) == len(rest) and guard is None
     at_place = words.at(place)
-    how = f" It can leave before by {_condition_text(guard)}{at_place}." if guard is not None else ""
+    how = f" {_condition_text(guard)}{at_place} leads past it." if guard is not None else ""
     return Draft(
         pitfall=pitfall,
         culprits=ranks,
@@ -191,7 +188,7 @@ def _rest_of_step(case: Case, reference: Party, place: Frame | None) -> bool:
 
 
 def _condition_text(guard: Guard) -> str:
-    return f"`if {guard.text}`" if guard.branch in ("if", "else") else f"`{guard.branch} {guard.text}`"
+    return f"`{guard.said}`"
 
 
 def way_past(case: Case, site: Frame | None) -> tuple[Guard, Frame] | None:
@@ -222,7 +219,7 @@ def mismatch(case: Case, one: Party, other: Party, guard: Guard | None) -> Draft
     tie = len(small.ranks) == len(large.ranks)
     ranks = tuple(sorted((*one.ranks, *other.ranks))) if tie else small.ranks
     texts = [_in(party) for party in (small, large)]
-    condition = f" They are the two sides of `if {guard.text}`" \
+    condition = f" The two calls stand on the two sides of `if {guard.text}`" \
                 f" ({words.place(Frame(guard.file, guard.line))})." if guard else ""  # fmt: skip
     return Draft(
         pitfall="collective-mismatch",

@@ -73,16 +73,27 @@ def _silent_skip(roll: Roll) -> Draft | None:
 
 
 def _straggler(roll: Roll) -> Draft | None:
-    own = {rank: step for rank, s in roll.standings.items() if (step := _own_time(s, forward=True)) is not None}
-    short = {rank: step for rank, s in roll.standings.items() if (step := _own_time(s, forward=False)) is not None}
-    for times in (own, short):
+    arrivals = _last_arrivals(roll)
+    for forward in (True, False):
+        found = {rank: _own_time(s, arrivals, forward=forward) for rank, s in roll.standings.items()}
+        times = {rank: time for rank, time in found.items() if time is not None}
         slow = _outliers(times)
         if slow:
             return _slow_draft(roll, slow, times)
     return None
 
 
-def _own_time(standing: Standing, *, forward: bool) -> float | None:
+def _last_arrivals(roll: Roll) -> dict[tuple[str, int], float]:
+    """When the last rank entered each collective that all members' rings show: until then the others waited."""
+    entered: dict[tuple[str, int], list[float]] = {}
+    for standing in roll.standings.values():
+        for event in standing.process.ring:
+            if event.kind == "collective" and event.seq is not None:
+                entered.setdefault((event.group, event.seq), []).append(event.time - standing.process.clock_offset)
+    return {key: max(times) for key, times in entered.items() if len(times) == len(roll.members.get(key[0], ()))}
+
+
+def _own_time(standing: Standing, arrivals: dict[tuple[str, int], float], *, forward: bool) -> float | None:
     """Seconds a step that the rank spent outside calls that wait for others; forwards count as work or not."""
     ring = standing.process.ring
     steps = sum(1 for event in ring if event.kind == "step") or sum(1 for event in ring if event.kind == "backward")
@@ -94,6 +105,10 @@ def _own_time(standing: Standing, *, forward: bool) -> float | None:
         started = started or event.kind in ("forward", "backward", "step")
         if started and event.kind not in _OTHER_TIME and (forward or event.kind not in ("forward", "eval-forward")):
             total += following.time - event.time
+        elif started and event.kind == "collective" and (event.group, event.seq or 0) in arrivals:
+            # What came after all had arrived was no waiting: the transfer, and the rank's own work behind it.
+            ready = arrivals[event.group, event.seq or 0] + standing.process.clock_offset
+            total += max(0.0, following.time - max(ready, event.time))
     return total / steps
 
 
@@ -115,8 +130,8 @@ def _slow_draft(roll: Roll, slow: tuple[int, ...], times: dict[int, float]) -> D
         confidence=0.7,
         proven=False,
         sentence=f"{words.ranks_text(slow)} {words.verb(slow, 'works', 'work')} {times[worst] * 1000:.0f} ms a step "
-        f"outside collectives{_between(roll, worst)}, the others {median(others) * 1000:.0f} ms: they wait for it in "
-        "every step",
+        f"on average outside collectives{_between(roll, worst)}, the others {median(others) * 1000:.0f} ms: they wait "
+        f"for {words.verb(slow, 'it', 'them')}",
         why="",
         where=None,  # the ring tells between which events the time went, not at which line
         waiting=rest,
@@ -134,6 +149,8 @@ def _between(roll: Roll, rank: int) -> str:
     if not spent:
         return ""
     first, last = max(spent, key=lambda key: spent[key])
+    if first == last:
+        return f" (most of it at {first})" if first else ""
     return f" (most of it between {first} and {last})" if first and last else ""
 
 

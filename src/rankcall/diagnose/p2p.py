@@ -33,13 +33,27 @@ def judge(roll: Roll, graph: Graph) -> Draft | None:
     roots = [rank for rank in ranks if rank in cycle or not _reaches(roll, graph, rank)]
     if not roots:
         return None
-    first = min(roots, key=lambda rank: _order(roll, rank))
+    # A peer that is in no send or receive has gone past this one: there the rounds came apart, and it is the one
+    # that does not come. Those who wait for the rank in front of it are held up by it too.
+    past = [rank for rank in roots if _gone_past(roll, rank)]
+    first = min(past or roots, key=lambda rank: _order(roll, rank))
     wait = roll.standings[first].wait
     if wait is None or wait.peer is None:
         return None
+    if past:
+        return _draft(roll, graph, first, wait, (wait.peer,))
     pairs = [rank for rank in roots if _paired(roll, rank, roots)]
     culprits = _culprits(roll, first, wait, pairs)
     return _draft(roll, graph, first, wait, culprits)
+
+
+def _gone_past(roll: Roll, rank: int) -> bool:
+    """True when its peer waits in a collective, or has ended."""
+    wait = roll.standings[rank].wait
+    peer = roll.standings.get(wait.peer) if wait is not None and wait.peer is not None else None
+    if peer is None:
+        return False
+    return not peer.present or (peer.wait is not None and peer.wait.kind != "p2p")
 
 
 def _reaches(roll: Roll, graph: Graph, rank: int) -> bool:
@@ -107,7 +121,8 @@ def _draft(roll: Roll, graph: Graph, first: int, wait: Wait, culprits: tuple[int
         rest = f"but rank {peer} has {verb} only {done} and waits in {words.operation(other)}{words.at(other.site)}"
     else:
         rest = f"but rank {peer} has {verb} only {done}"
-    circle = any(set(culprits) <= set(cycle) for cycle in graph.cycles)
+    pair = {first, *culprits}
+    circle = any(pair <= set(cycle) for cycle in graph.cycles)
     return Draft(
         pitfall="unmatched-send-recv",
         culprits=culprits,
@@ -124,8 +139,8 @@ def _draft(roll: Roll, graph: Graph, first: int, wait: Wait, culprits: tuple[int
         evidence=tuple(
             Evidence("record", f"waits in {words.operation(w)} (tag {w.tag or 0}){words.at(w.site)}", rank,
                      roll.host(rank), w.since)
-            for rank in culprits
+            for rank in sorted(pair)
             if rank in roll.standings and (w := roll.standings[rank].wait) is not None
         ),
-        involved=culprits,
+        involved=tuple(sorted(pair)),
     )  # fmt: skip

@@ -6,25 +6,15 @@ Any text is survived: a file that does not parse simply has nothing to say.
 from __future__ import annotations
 
 import ast
-import re
 import warnings
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from rankcall.diagnose.names import FUNCTIONS, Names, dotted_tail, names_a_rank
 from rankcall.snapshot import Frame
 
 MOST_TEXT = 2_000_000  # characters of one file; more is no training script
-_RANK_NAME = re.compile(
-    r"(^|_)rank($|_|\d)|^is_(local_|global_|world_)?(main|master|leader|chief|root|primary|process_zero)|"
-    r"^(main|master|chief|leader)_(process|rank|node|worker)$|rank_zero|get_rank",
-    re.IGNORECASE,
-)
-# What a condition on the rank may be put together from; a model that was made with the rank is none.
-_PLAIN_CALLS = frozenset({"int", "bool", "str", "get", "getenv", "environ", "os", "dist", "self", "args"})
-_OPTIONS = frozenset({"args", "opt", "opts", "options", "cfg", "config", "hparams", "FLAGS"})
-_MOST_HOPS = 3  # how far a name is followed back to the expression it was made from
-
 JumpKind = Literal["break", "continue", "return", "raise", "exit", "except"]
 
 
@@ -37,6 +27,15 @@ class Guard:
     text: str
     by_rank: bool
     branch: Literal["if", "else", "except", "finally"]
+
+    @property
+    def said(self) -> str:
+        """The condition as it stands in the source."""
+        if self.text.startswith("@"):
+            return self.text
+        return {"if": f"if {self.text}", "else": f"else of if {self.text}"}.get(
+            self.branch, f"{self.branch} {self.text}".strip()
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +83,18 @@ class Spot:
 
 
 NOWHERE = Spot("", (), ())
-_Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 _Loops = (ast.For, ast.AsyncFor, ast.While)
 
 
-class SourceFile:
-    """One parsed file: its tree and what its names were made from."""
+class SourceFile(Names):
+    """One parsed file: its tree, its names, and the conditions in it."""
 
     def __init__(self, name: str, text: str) -> None:
+        super().__init__()
         self.name = name
         self.tree: ast.Module | None = None
-        self.made_from: dict[str, list[ast.expr]] = {}
-        self.calls: dict[str, list[tuple[int, str]]] = {}  # by name: line, and the name before the dot
-        self.modules: set[str] = set()  # names that imports have bound
-        self.classes: set[str] = set()
         self.inline: dict[tuple[int, str], list[Guard]] = {}  # conditions within a line, by line and called name
+        self.tests: dict[int, ast.expr] = {}  # the conditions of `if`, by line
         if len(text) > MOST_TEXT:
             return
         try:
@@ -108,14 +104,9 @@ class SourceFile:
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return
         for node in ast.walk(self.tree):
-            self._note_names(node)
-            if isinstance(node, ast.Call):
-                base = _dotted_tail(node.func.value) if isinstance(node.func, ast.Attribute) else ""
-                self.calls.setdefault(_dotted_tail(node.func), []).append((node.lineno, base))
-            elif isinstance(node, (ast.Import, ast.ImportFrom)):
-                self.modules |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ClassDef):
-                self.classes.add(node.name)
+            self.learn(node)
+            if isinstance(node, ast.If):
+                self.tests[node.lineno] = node.test
         for node in ast.walk(self.tree):
             self._note_inline(node)
 
@@ -126,108 +117,19 @@ class SourceFile:
             parts = [(node.test, node.body, "if"), (node.test, node.orelse, "else")]
         elif isinstance(node, ast.BoolOp):
             side: Literal["if", "else"] = "if" if isinstance(node.op, ast.And) else "else"
-            parts = [(node.values[0], value, side) for value in node.values[1:]]
+            parts = [
+                (ast.BoolOp(node.op, node.values[:number]) if number > 1 else node.values[0], value, side)
+                for number, value in enumerate(node.values)
+                if number
+            ]
         for test, part, branch in parts:
             for call in ast.walk(part):
                 # The function of a call, or one that is chosen here and called later.
-                name = _dotted_tail(call)
+                name = dotted_tail(call)
                 if name:
-                    guard = Guard(self.name, test.lineno, _text(test), self.asks_rank(test), branch)
+                    line = getattr(node, "lineno", 0)
+                    guard = Guard(self.name, line, _text(test), self.asks_rank(test), branch)
                     self.inline.setdefault((getattr(call, "lineno", 0), name), []).insert(0, guard)
-
-    def _note_names(self, node: ast.AST) -> None:
-        targets: list[ast.expr] = []
-        value: ast.expr | None = None
-        if isinstance(node, ast.Assign):
-            targets, value = node.targets, node.value
-        elif isinstance(node, (ast.AnnAssign, ast.NamedExpr)):
-            targets, value = [node.target], node.value
-        if value is None:
-            return
-        for target in targets:
-            elements = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
-            for element in elements:
-                name = _dotted_tail(element)
-                if name:
-                    self.made_from.setdefault(name, []).append(value)
-
-    def asks_rank(self, condition: ast.AST, hops: int = _MOST_HOPS) -> bool:
-        """True when a condition compares the rank: named in it, or in the plain conditions its names stand for."""
-        for node in ast.walk(condition):
-            if isinstance(node, ast.Constant) and node.value in ("RANK", "LOCAL_RANK"):
-                return True
-            name = _dotted_tail(node)
-            if name and _RANK_NAME.search(name):
-                return True
-            if name and hops and any(self._flag_of_rank(value, hops - 1) for value in self.made_from.get(name, ())[:8]):
-                return True
-        return False
-
-    def _flag_of_rank(self, value: ast.expr, hops: int) -> bool:
-        """`main = rank == 0`, or something that only one rank has: `writer = Writer() if main else None`."""
-        if isinstance(value, ast.IfExp):
-            return self.asks_rank(value.test, hops)
-        return _is_plain(value) and self.asks_rank(value, hops)
-
-    def counts_to_a_constant(self, iterable: ast.expr) -> bool:
-        """True for `range` (or enumerate, tqdm of it) of literals, capital names, options, and names made of those."""
-        if not isinstance(iterable, ast.Call):
-            return False
-        name = _dotted_tail(iterable.func)
-        if name in ("enumerate", "tqdm", "trange", "track"):
-            return bool(iterable.args) and self.counts_to_a_constant(iterable.args[0])
-        return name == "range" and all(self._is_constant(argument) for argument in iterable.args)
-
-    def _is_constant(self, value: ast.expr, hops: int = _MOST_HOPS) -> bool:
-        if isinstance(value, ast.Constant):
-            return True
-        if isinstance(value, ast.BinOp):
-            return self._is_constant(value.left, hops) and self._is_constant(value.right, hops)
-        if isinstance(value, ast.Attribute) and _dotted_tail(value.value) in _OPTIONS:
-            return True
-        name = _dotted_tail(value)
-        if not name or not hops:
-            return False
-        values = self.made_from.get(name, ())
-        return name.isupper() or (bool(values) and all(self._is_constant(one, hops - 1) for one in values))
-
-    def by_rank(self, expression: ast.AST, hops: int = _MOST_HOPS, seen: frozenset[str] = frozenset()) -> bool:
-        """True when the expression's value is made from a rank, as far as names can be followed."""
-        for node in ast.walk(expression):
-            name = _dotted_tail(node)
-            if isinstance(node, ast.Constant) and node.value in ("RANK", "LOCAL_RANK"):
-                return True
-            if not name:
-                continue
-            if _RANK_NAME.search(name):
-                return True
-            if hops and name not in seen:
-                deeper = seen | {name}
-                if any(self.by_rank(value, hops - 1, deeper) for value in self.made_from.get(name, ())[:8]):
-                    return True
-        return False
-
-
-def _is_plain(value: ast.expr) -> bool:
-    """A comparison, a flag or a number, not an object that was merely made with the rank."""
-    return all(
-        _dotted_tail(node.func) in _PLAIN_CALLS or _RANK_NAME.search(_dotted_tail(node.func))
-        for node in ast.walk(value)
-        if isinstance(node, ast.Call)
-    )
-
-
-def of_foreign_class(value: ast.expr, own: Set[str]) -> bool:
-    """True for `SGD(…)` where no class of that name is the user's, nor any class of theirs is among its arguments."""
-    if not isinstance(value, ast.Call) or not _dotted_tail(value.func)[:1].isupper():
-        return False
-    return not any(_dotted_tail(node) in own for node in ast.walk(value))
-
-
-def _dotted_tail(node: ast.AST) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    return node.attr if isinstance(node, ast.Attribute) else ""
 
 
 def _text(node: ast.AST) -> str:
@@ -252,9 +154,9 @@ def spot(file: SourceFile, line: int) -> Spot:
             node = _decorated(body, line)
         if node is None:
             break
-        if isinstance(node, (*_Function, ast.ClassDef)):
-            if isinstance(node, _Function):
-                function, loops, guards, handlers = node.name, [], [], []
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
+            if isinstance(node, FUNCTIONS):
+                function, loops, guards, handlers = node.name, [], _decorators(file, node), []
                 first, last = node.lineno, node.end_lineno or node.lineno
             body = node.body
             continue
@@ -273,14 +175,20 @@ def spot(file: SourceFile, line: int) -> Spot:
     return Spot(function, tuple(reversed(loops)), tuple(reversed(guards)), first, last, tuple(reversed(handlers)))
 
 
+def _decorators(file: SourceFile, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[Guard]:
+    """`@rank_zero_only`: a condition on the rank around the whole function."""
+    names = [(one.lineno, dotted_tail(one.func if isinstance(one, ast.Call) else one)) for one in node.decorator_list]
+    return [Guard(file.name, line, f"@{name}", True, "if") for line, name in names if names_a_rank(name)]
+
+
 def _suppresses(item: ast.withitem) -> bool:
     """`with contextlib.suppress(…)`."""
-    return isinstance(item.context_expr, ast.Call) and _dotted_tail(item.context_expr.func) == "suppress"
+    return isinstance(item.context_expr, ast.Call) and dotted_tail(item.context_expr.func) == "suppress"
 
 
 def _swallows(handler: ast.ExceptHandler) -> bool:
     """False for handlers that raise or leave the program, and for the ordinary end of an iterator."""
-    if handler.type is not None and _dotted_tail(handler.type) in ("StopIteration", "KeyboardInterrupt", "ImportError"):
+    if handler.type is not None and dotted_tail(handler.type) in ("StopIteration", "KeyboardInterrupt", "ImportError"):
         return False
     last = handler.body[-1] if handler.body else None
     if isinstance(last, ast.Raise):
@@ -290,7 +198,7 @@ def _swallows(handler: ast.ExceptHandler) -> bool:
 
 def _decorated(body: list[ast.stmt], line: int) -> ast.stmt | None:
     for node in body:
-        if isinstance(node, (*_Function, ast.ClassDef)) and node.decorator_list:
+        if isinstance(node, (*FUNCTIONS, ast.ClassDef)) and node.decorator_list:
             first = min(decorator.lineno for decorator in node.decorator_list)
             if first <= line <= (node.end_lineno or node.lineno):
                 return node
@@ -308,13 +216,18 @@ def _within(body: list[ast.stmt], line: int) -> bool:
     return bool(body) and body[0].lineno <= line <= (body[-1].end_lineno or body[-1].lineno)
 
 
+def _guard(file: SourceFile, node: ast.If, branch: Literal["if", "else"]) -> Guard:
+    test = node.test
+    return Guard(file.name, node.lineno, _text(test), file.asks_rank(test), branch)
+
+
 def _enter(file: SourceFile, node: ast.stmt, line: int) -> tuple[Guard | None, list[ast.stmt]] | None:
     """The block of a compound statement that holds the line, and the condition that leads into it."""
     if isinstance(node, ast.If):
         if _within(node.body, line):
-            return Guard(file.name, node.lineno, _text(node.test), file.asks_rank(node.test), "if"), node.body
+            return _guard(file, node, "if"), node.body
         if _within(node.orelse, line):
-            return Guard(file.name, node.lineno, _text(node.test), file.asks_rank(node.test), "else"), node.orelse
+            return _guard(file, node, "else"), node.orelse
         return None
     if isinstance(node, _Loops):
         block = node.body if _within(node.body, line) else node.orelse
@@ -348,15 +261,15 @@ def jumps(file: SourceFile, tree: ast.Module) -> Iterator[tuple[JumpKind, int, G
         if kind is not None:
             yield kind, getattr(node, "lineno", 0), guard
         if isinstance(node, ast.If):
-            condition = (file.name, node.lineno, _text(node.test), file.asks_rank(node.test))
-            waiting += [(child, Guard(*condition, "if")) for child in node.body]
-            waiting += [(child, Guard(*condition, "else")) for child in node.orelse]
+            inside, otherwise = _guard(file, node, "if"), _guard(file, node, "else")
+            waiting += [(child, inside) for child in node.body]
+            waiting += [(child, otherwise) for child in node.orelse]
         elif isinstance(node, ast.ExceptHandler):
             text = _text(node.type) if node.type is not None else ""
             handler = Guard(file.name, node.lineno, text, False, "except")
             yield "except", node.lineno, handler
             waiting += [(child, handler) for child in node.body]
-        elif isinstance(node, _Function):
+        elif isinstance(node, FUNCTIONS):
             waiting += [(child, None) for child in node.body]
         else:
             waiting += [(child, guard) for child in ast.iter_child_nodes(node)]
@@ -371,7 +284,7 @@ def _jump_kind(node: ast.AST) -> JumpKind | None:
         return "return"
     if isinstance(node, ast.Raise):
         raised = node.exc.func if isinstance(node.exc, ast.Call) else node.exc
-        return "exit" if raised is not None and _dotted_tail(raised) == "SystemExit" else "raise"
-    if isinstance(node, ast.Call) and _dotted_tail(node.func) in ("exit", "_exit", "quit"):
+        return "exit" if raised is not None and dotted_tail(raised) == "SystemExit" else "raise"
+    if isinstance(node, ast.Call) and dotted_tail(node.func) in ("exit", "_exit", "quit"):
         return "exit"
     return None

@@ -16,10 +16,14 @@ SETTLED_S = 0.4  # two looks half a second apart, less the looks' own length
 
 LINGERING_S = 0.5  # between a process's last word and its end; more means that it did not end by itself
 
+# A library that fails while the interpreter ends: `terminate called without an active exception`, or a null pointer.
+_TEARDOWN_SIGNALS = (6, 11)
+
 # exception: its own error; exit: it called exit with a code that is no success; left: code 0; killed: by the
 # launcher's clean-up or on request, which says nothing; echo: another rank's failure reached it.
 Ending = Literal["exception", "exit", "left", "signal", "abort", "echo", "killed", "unknown"]
 
+_NATURES: dict[echoes.Nature, Ending] = {"own": "exception", "echo": "echo", "stopped": "killed"}
 _NO_THREAD = Thread(tid=0, main=True)
 COMPARABLE = frozenset({"collective", "send", "recv", "forward", "eval-forward", "backward", "step"})
 
@@ -142,13 +146,13 @@ def _ending(process: Process, snapshot: Snapshot) -> tuple[Ending | None, Except
     gone = end is not None or process.state in ("gone", "zombie")
     if not gone and note is None:
         return None, None
-    if end is not None and end.killed_by_launcher and (note is None or note.kind != "exception"):
+    if note is not None and note.exception is not None and (note.kind == "exception" or note.code not in (None, 0)):
+        # With `except …: sys.exit(1)` too, as torch.multiprocessing does it; whoever ended the process in the end.
+        return _NATURES[echoes.nature(note.exception)], note.exception
+    if end is not None and end.killed_by_launcher:
         return ("left" if _was_leaving(process, snapshot) else "killed"), None
-    if note is not None and note.kind == "exception" and note.exception is not None:
-        nature = echoes.nature(note.exception)
-        if nature == "own":
-            return "exception", note.exception
-        return ("echo" if nature == "echo" else "killed"), note.exception
+    if end is not None and end.signal in _TEARDOWN_SIGNALS and note is not None and not note.code:
+        return "left", None  # its program was done; what failed was the clean-up after it
     if end is not None and end.signal is not None:
         return ("abort" if end.signal == 6 and echoes.aborted_by_library(process) else "signal"), None
     return _ending_by_code(process)
@@ -171,8 +175,7 @@ def _ending_by_code(process: Process) -> tuple[Ending | None, ExceptionNote | No
         return "left", None
     logged = exception_in_log(process.log_tail)
     if logged is not None and (note is None or note.kind != "exit"):
-        nature = echoes.nature(logged)
-        return ("exception" if nature == "own" else "echo" if nature == "echo" else "killed"), logged
+        return _NATURES[echoes.nature(logged)], logged
     return ("unknown" if code is None else "exit"), None
 
 

@@ -97,7 +97,7 @@ def _one(roll: Roll, standing: Standing, waiting: Sequence[int]) -> Draft:
     if _compiles(standing):
         return _compile(roll, standing, waiting)
     phase = standing.thread.phase
-    if phase == "data":
+    if phase == "data" and not _computes_batch(roll, standing):
         return _data(roll, standing, waiting)
     if phase == "save" and not _BLOCKED_SAVE.search(standing.process.blocked_in or ""):
         return _save(roll, standing, waiting)
@@ -225,7 +225,7 @@ def _compile(roll: Roll, standing: Standing, waiting: Sequence[int]) -> Draft:
     place = _outside_compiler(roll, standing) or place_of(roll, standing)
     return _draft(
         roll, standing, waiting, "compile-skew", 0.85, "is still compiling",
-        "Its stack is inside torch's compiler while the others run a compiled step already.",
+        "Its stack is inside torch's compiler, and the others wait for it.",
         place,
         rivals=(Rival("process-stuck", 0.15, "Look again in a minute: a compiler that works has another stack."),),
     )  # fmt: skip
@@ -253,6 +253,14 @@ def _busy_worker(roll: Roll, standing: Standing) -> tuple[Child, Frame] | None:
             found.append((child, frame))
     stopped = [pair for pair in found if pair[0].state in ("stopped", "traced", "uninterruptible")]
     return (stopped or found or [None])[0]  # type: ignore[list-item]
+
+
+def _computes_batch(roll: Roll, standing: Standing) -> bool:
+    """True when the rank itself burns a core for its next batch, with no loader worker in between."""
+    busy = busy_of(standing)
+    if busy is None or busy < SPINNING_BUSY or moves(roll, standing.rank) or imports(standing):
+        return False
+    return not any(child.kind == "loader-worker" for child in standing.process.children)
 
 
 def _idle_worker(child: Child, roll: Roll) -> bool:
@@ -324,7 +332,11 @@ def _spinning(roll: Roll, standing: Standing, waiting: Sequence[int], busy: floa
         f"burns {min(busy, 1.0):.0%} of a core and has come to no recorded call for {_quiet_text(roll, standing)}",
         "The process computes all the time and gets nowhere: a loop that does not end, or a very long computation.",
         place_of(roll, standing),
-        rivals=(Rival("straggler", 0.2, "If it comes through later, the work there is only long."),),
+        rivals=(
+            (Rival("loader-stalled", 0.3, "It is making its next batch: does the dataset come through later?"),)
+            if standing.thread.phase == "data"
+            else (Rival("straggler", 0.2, "If it comes through later, the work there is only long."),)
+        ),
     )  # fmt: skip
 
 

@@ -19,8 +19,9 @@ def backward_skipped(case: Case, party: Party, reference: Party) -> Draft:
     """`party` came from a forward and did not go into the backward that `reference` is in."""
     forward = case.phase_before(party)
     since = case.step_at(party.ranks)
+    others = _others(case, party.ranks)
     why = (
-        f"After the same forward{words.at(forward.site if forward else None)} the others went into backward"
+        f"After the same forward{words.at(forward.site if forward else None)} {others} went into backward"
         f"{words.at(reference.site)}, {case.who(party.ranks)} did not"
     )
     return _backward_draft(case, party, forward.site if forward else None, reference.site, since, why)
@@ -33,7 +34,10 @@ def backward_missing(case: Case, party: Party) -> Draft:
                     None)  # fmt: skip
     skipped = skipped_backwards(standing)
     since = skipped[0].step if skipped else None
-    why = f"Its counters show a forward without its backward, the others' do not: {case.who(party.ranks)} skipped one"
+    why = (
+        f"{words.verb(party.ranks, 'Its', 'Their')} counters show a forward without its backward, unlike those of "
+        f"{words.ranks_text(case.rest(party.ranks))}: {case.who(party.ranks)} skipped one"
+    )
     return _backward_draft(case, party, training_site(standing), backward or backward_site(standing), since, why)
 
 
@@ -67,18 +71,30 @@ def _counts(case: Case, ranks: Sequence[int]) -> str:
     counters = [case.roll.standings[rank].process.counters for rank in ranks]
     others = [case.roll.standings[rank].process.counters for rank in case.rest(ranks)]
     have = words.verb(ranks, "has", "have")
-    mine = f"{have} {counters[0].forwards} forwards but {counters[0].backwards} backwards"
+    but = "but" if counters[0].forwards > counters[0].backwards else "and"
+    mine = f"{have} {counters[0].forwards} forwards {but} {counters[0].backwards} backwards"
     both = {(c.forwards, c.backwards) for c in others}
-    if len(both) == 1:
-        forwards, backwards = both.pop()
-        theirs = f"{forwards} of both" if forwards == backwards else f"{forwards} and {backwards}"
-        return f"{mine} (the others {theirs})"
-    return mine
+    if len(both) != 1:
+        return mine
+    forwards, backwards = both.pop()
+    rest = _others(case, ranks)
+    if forwards > backwards + 1:  # a model of several wrapped parts: only the backwards are one for one
+        return f"{have} {counters[0].backwards} backwards ({rest} {backwards})"
+    theirs = f"{forwards} of both" if forwards == backwards else f"{forwards} and {backwards}"
+    return f"{mine} ({rest} {theirs})"
+
+
+def _others(case: Case, ranks: Sequence[int]) -> str:
+    """`the others`, or the only other one by its number."""
+    rest = case.rest(ranks)
+    return words.ranks_text(rest) if len(rest) == 1 else "the others"
 
 
 def _fixes(case: Case, place: Frame | None) -> tuple[str, ...]:
     if place is None:
         return ()
+    if code_of(place, case.roll.snapshot.sources).startswith(("except", "with ")):
+        return (f"Let the rank fail{words.at(place)}, or agree with the others (all-reduce a flag) before going on.",)
     return (
         f"At {words.place(place)} let all ranks decide together: all-reduce the condition (ReduceOp.MAX) and skip on "
         "every rank or on none.",
@@ -88,7 +104,7 @@ def _fixes(case: Case, place: Frame | None) -> tuple[str, ...]:
 def _rivals(case: Case, party: Party) -> tuple[Rival, ...]:
     if left(party):
         return (Rival("rank-left-early", 0.2, "Did the program mean to end there?"),)
-    return (Rival("lone-collective", 0.1, "Does the call that it is in now belong to the loop on every rank?"),)
+    return (Rival("lone-collective", 0.1, "Does the call that it came to next belong to the loop on every rank?"),)
 
 
 def between(case: Case, forward: Frame | None, backward: Frame | None, ranks: Sequence[int]) -> list[Candidate]:
@@ -135,7 +151,7 @@ def _swallowed(case: Case, inside: Frame | None, ranks: Sequence[int]) -> list[C
         for note in case.roll.standings[rank].process.handled:
             raised = f"{note.type.rpartition('.')[2]} was swallowed there"
     return [
-        (frame, raised or f"`{code_of(frame, case.roll.snapshot.sources)}` goes on after an error")
+        (frame, raised or f"`{code_of(frame, case.roll.snapshot.sources)}` lets it go on after an error")
         for frame in case.program.handlers_around(inside)
     ]
 
@@ -177,7 +193,7 @@ def _short(
 ) -> Draft:
     rest = case.rest(ranks)
     step = next((event.step for event in events if event.step is not None), None)
-    since = f" at step {step}" if step is not None else ""
+    since = f" in step {step}" if step is not None else ""
     how = f": {found[0][1]}" if found else ""
     sentence = (
         f"{case.who(ranks)} {case.short_of_steps(ranks)}: {words.verb(ranks, 'it', 'they')} skipped a batch{since}"
@@ -189,8 +205,8 @@ def _short(
         confidence=0.9 if len(found) == 1 else 0.8,
         proven=True,
         sentence=sentence,
-        why=f"{case.who(ranks)} {what}{how}. Its steps since then met other batches of the others, and it ran out "
-        "first.",
+        why=f"{words.capital(case.who(ranks))} {what}{how}. {words.verb(ranks, 'Its', 'Their')} steps since then met "
+        f"other batches of the others, and {words.verb(ranks, 'it', 'they')} ran out first.",
         where=place,
         waiting=rest,
         fix=_fixes(case, place),

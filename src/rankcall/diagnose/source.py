@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from rankcall.diagnose import parsing
+from rankcall.diagnose.names import of_foreign_class
 from rankcall.diagnose.parsing import NOWHERE, Guard, Jump, Loop, SourceFile, Spot
 from rankcall.snapshot import Frame
 
@@ -50,6 +51,20 @@ class Program:
             jumps = [Jump(kind, file, line, guard) for kind, line, guard in found]
             self._jumps[file] = tuple(sorted(jumps, key=lambda jump: jump.line))
         return tuple(jump for jump in self._jumps[file] if first <= jump.line <= last)
+
+    def agreed(self, jump: Jump) -> bool:
+        """True when the jump's condition went through a collective: no rank takes it alone."""
+        test = self._file(jump.file).tests.get(jump.guard.line) if jump.guard is not None else None
+        return test is not None and self._file(jump.file).agreed(test)
+
+    def ran_out(self, jump: Jump) -> bool:
+        """True when the jump is the ordinary end of a stream that the loop draws from by itself."""
+        if jump.guard is None:
+            return False
+        if jump.guard.branch == "except":
+            return "StopIteration" in jump.guard.text
+        test = self._file(jump.file).tests.get(jump.guard.line)
+        return jump.guard.branch == "if" and test is not None and self._file(jump.file).ran_out(test)
 
     def exits(self) -> tuple[Jump, ...]:
         """Every call of exit (and `raise SystemExit`) that stands under a condition, in the files that were kept."""
@@ -114,7 +129,7 @@ class Program:
         if self._classes is None:
             self._classes = set().union(*(self._file(one).classes for one in self._texts))
         own = self._classes
-        return bool(values) and all(parsing.of_foreign_class(value, own) for value in values)
+        return bool(values) and all(of_foreign_class(value, own) for value in values)
 
     def loops_around(self, frame: Frame | None, depth: int = 3) -> tuple[Loop, ...]:
         """The loops a line runs in, innermost first: its function's own, then those around the calls of it."""

@@ -9,35 +9,12 @@ from collections.abc import Sequence
 from rankcall.diagnose import ports, words
 from rankcall.diagnose.doing import action
 from rankcall.diagnose.drafts import Draft
-from rankcall.diagnose.exceptions import pitfall_of, text_of
-from rankcall.diagnose.frames import code_of, innermost_user
+from rankcall.diagnose.frames import code_of
 from rankcall.diagnose.graph import Graph
 from rankcall.diagnose.roll import Roll, Standing
 from rankcall.diagnose.roots import place_of
 from rankcall.findings import Evidence, Rival
 from rankcall.snapshot import Frame, Process
-
-
-def launcher(roll: Roll) -> Draft | None:
-    """The launcher's own failure before any rank ran."""
-    error = roll.snapshot.launcher_error
-    if error is None:
-        return None
-    pitfall, confidence = pitfall_of(error)
-    port = ports.port_in(error.message)
-    holder = ports.holder_of(roll, port)
-    sentence = f"the launcher failed before any rank ran: {words.shorten(text_of(error), 200)}"
-    why = "No rank was started."
-    fix: tuple[str, ...] = ()
-    if pitfall == "port-in-use":
-        by = f" by {ports.holder_text(holder)}" if holder is not None else ""
-        sentence = f"port {port} is taken{by}, so the launcher cannot serve the ranks' store there"
-        fix = ports.fixes(holder)
-    return Draft(
-        pitfall=pitfall, culprits=(), confidence=confidence, proven=True, sentence=sentence, why=why,
-        where=innermost_user(reversed(error.frames), roll.snapshot.sources), fix=fix,
-        evidence=(Evidence("launcher", words.shorten(text_of(error), 300), time=error.time),),
-    )  # fmt: skip
 
 
 def judge(roll: Roll, graph: Graph) -> Draft | None:
@@ -70,7 +47,10 @@ def _duplicates(roll: Roll) -> Draft | None:
     first, claimed = ranks[0], doubled[ranks[0]]
     pids = words.sentence_list([f"process {p.pid} on {p.host}" for p in claimed[:4]])
     given = sorted({p.launcher_rank for p in claimed if p.launcher_rank is not None})
-    script = f" The launcher had given them {words.ranks_text(given)}: the script overrides it." if given else ""
+    if len(given) > 1:
+        script = f" The launcher had given them {words.ranks_text(given)}: the script overrides it."
+    else:
+        script = f" They were started with the same RANK, {given[0]}." if given else ""
     more = f" (and so for {words.ranks_text(ranks[1:])})" if len(ranks) > 1 else ""
     return Draft(
         pitfall="duplicate-rank", culprits=ranks, confidence=0.95, proven=True,
@@ -79,7 +59,9 @@ def _duplicates(roll: Roll) -> Draft | None:
         where=_init_site(roll, roll.standings[first]),
         hosts=tuple(dict.fromkeys(p.host for p in claimed)),
         waiting=tuple(other for other in roll.standings if other not in doubled),
-        fix=("Take the rank from the launcher: do not set RANK, and pass no rank= to init_process_group.",),
+        fix=("Take the rank from the launcher: do not set RANK, and pass no rank= to init_process_group.",)
+        if len(given) > 1
+        else (f"Give every process a RANK of its own; look where {first} is given out twice.",),
         evidence=tuple(
             Evidence("record", f"process {p.pid} claims rank {rank}, launched as {p.launcher_rank}", rank, p.host)
             for rank, processes in list(doubled.items())[:4]
@@ -108,20 +90,26 @@ def world_sizes(roll: Roll) -> Draft | None:
     claims = _claims(roll)
     if not claims:
         return None
-    launched = roll.snapshot.world_size
     sizes = Counter(claims.values())
-    wrong = launched if launched is not None else sizes.most_common(1)[0][0]
-    culprits = tuple(sorted(rank for rank, size in claims.items() if size != wrong))
+    # Where the ranks were not started by this launcher, the job's size is only what they themselves say.
+    by_hand = len(sizes) > 1 and not any(s.process.uses_agent_store for s in roll.standings.values())
+    launched = roll.snapshot.world_size if not by_hand else None
+    right = launched if launched is not None else _likeliest_size(sizes, len(roll.standings))
+    culprits = tuple(sorted(rank for rank, size in claims.items() if size != right))
     if not culprits:
         return None
     first = roll.standings[culprits[0]]
     event = next((e for e in first.process.ring if e.kind == "init" and e.site is not None), None)
     said = words.sentence_list(
-        [f"{words.ranks_text([r for r, s in claims.items() if s == size])} {size}" for size in sorted(sizes)]
+        [
+            f"{words.ranks_text(ranks)} {words.verb(ranks, 'says', 'say')} {size}"
+            for size in sorted(sizes)
+            if (ranks := [rank for rank, claimed in claims.items() if claimed == size])
+        ]
     )
     agree = len(sizes) == 1
     init = event.site if event is not None else _init_site(roll, first)
-    was = f"{launched} were launched" if launched is not None else "the others disagree"
+    was = f"{launched} were launched" if launched is not None else f"{len(roll.standings)} processes have come"
     return Draft(
         pitfall="world-size-mismatch", culprits=culprits, confidence=0.85 if agree else 0.95, proven=True,
         sentence=f"the ranks do not agree on the world size: {said}; {was}"
@@ -138,6 +126,11 @@ def world_sizes(roll: Roll) -> Draft | None:
             for rank, size in list(claims.items())[:16]
         ),
     )  # fmt: skip
+
+
+def _likeliest_size(sizes: Counter[int], processes: int) -> int:
+    """The size that most ranks say; of two that as many say, the one that fits the number of processes."""
+    return max(sizes, key=lambda size: (sizes[size], size == processes, -size))
 
 
 def _same_master(process: Process) -> bool:
@@ -247,7 +240,8 @@ def _missing(roll: Roll, graph: Graph) -> Draft | None:
         sentence=f"{_who(roll, absent)} {words.verb(absent, 'has', 'have')} not come to init_process_group: "
         f"{_doing(roll, first, place)}; {words.ranks_text(waiting)} {words.verb(waiting, 'waits', 'wait')} for "
         f"{words.verb(absent, 'it', 'them')}",
-        why=f"{len(waiting)} of {roll.world_size} ranks have come; init_process_group returns when all have.",
+        why=f"{len(waiting)} of {roll.world_size} ranks {words.verb(waiting, 'has', 'have')} come; init_process_group "
+        "returns when all have.",
         where=place,
         waiting=waiting,
         rivals=(Rival("slow-preprocessing", 0.3, "Does it come by itself, minutes later?"),) if first.present else (),

@@ -107,6 +107,11 @@ def operation(event: Event | Wait) -> str:
     return event.outer or event.op.rpartition(":")[2] or str(kind)
 
 
+def capital(text: str) -> str:
+    """The text as the beginning of a sentence."""
+    return text[:1].upper() + text[1:]
+
+
 def sentence_list(parts: Sequence[str]) -> str:
     """`a, b and c`."""
     if len(parts) < 2:
