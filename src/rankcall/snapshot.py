@@ -269,7 +269,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     `reason`: why it was taken: stall (the watcher saw no progress), exit (a rank ended), end (the job is over),
     interrupt (Ctrl-C), request. `quiet_for` is how long no rank has moved, `stall_after` the limit in force.
     `outcome` is None while the job runs. `sources` holds the text of the user's files that sites point into.
-    `launcher_error` is the launcher's own failure before any rank ran (a port in use, say).
+    `launcher_error` is the launcher's own failure, beside or before the ranks (a port in use, say).
     """
 
     taken_at: float

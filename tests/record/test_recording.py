@@ -177,6 +177,14 @@ def test_an_exception_is_noted_though_the_program_replaced_the_hook(runner: Runn
     assert note is not None and note.exception is not None and note.exception.message == "quiet"
 
 
+def test_an_exit_inside_an_except_keeps_the_exception(runner: Runner) -> None:
+    code = "import sys\ntry:\n    try: 1/0\n    except ZeroDivisionError: sys.exit(1)\nfinally: sys.exit(1)"
+    (record,) = runner.python("-c", code).records()
+    note = record.exit_note()
+    assert note is not None and note.exception is not None
+    assert (note.kind, note.code, note.exception.type) == ("exit", 1, "ZeroDivisionError")
+
+
 def test_the_users_own_sitecustomize_still_runs(runner: Runner, tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import sys; sys.mine = 'yes'\n")
     recording = runner.python(

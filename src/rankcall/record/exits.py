@@ -61,9 +61,9 @@ def _write(kind: str, **facts: object) -> None:
         return
     if _noted and kind == "finish":
         return
-    if "exception" in _noted and kind == "exit":
-        return
-    _noted.add(kind)
+    if kind == "exit" and not _noted.isdisjoint({"exception", "exit with a reason"}):
+        return  # multiprocessing calls sys.exit again on the way out; the first one knew why
+    _noted.add("exit with a reason" if kind == "exit" and "exception" in facts else kind)
     from rankcall.record.collectives import sample_groups
 
     sample_groups()
