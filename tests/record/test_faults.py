@@ -17,6 +17,13 @@ def test_each_inner_function_may_raise_and_the_results_stay(runner: Runner) -> N
     assert [line for line in lines[1:] if not line.startswith("same ")] == []
 
 
+@pytest.mark.slow
+def test_the_programs_own_exceptions_are_never_taken_for_ours(runner: Runner) -> None:
+    done = runner.python(str(PROGRAMS / "alarm_in_a_hook.py"), timeout=60).done
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout == "lost 0, recorded True\n"
+
+
 EXITS = {
     "sys.exit": ("import sys; sys.exit(5)", 5),
     "exit builtin": ("exit(6)", 6),
@@ -35,7 +42,9 @@ def test_exit_codes_stay_when_the_exit_note_is_broken(runner: Runner, name: str,
         ""
         if broken == "none"
         else (
-            f"import rankcall.record.exits as e\ndef boom(*a, **k): raise RuntimeError('planted')\ne.{broken} = boom\n"
+            "import rankcall.record.exits as e\n"
+            "exec(compile('def boom(*a, **k): raise RuntimeError(\"planted\")', e.__file__, 'exec'))\n"
+            f"e.{broken} = boom\n"
         )
     )
     done = runner.python("-c", breaking + code).done

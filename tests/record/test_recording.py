@@ -257,6 +257,14 @@ def test_a_process_without_our_handler_is_never_signalled(runner: Runner) -> Non
         process.wait()
 
 
+@pytest.mark.slow
+def test_a_program_that_joins_all_threads_and_closes_all_files_ends_as_ever(runner: Runner, tmp_path: Path) -> None:
+    recording = runner.python(str(PROGRAMS / "tidy_program.py"), str(tmp_path))
+    assert recording.done.returncode == 0, recording.done.stderr[-3000:]
+    assert recording.done.stdout == "joined 0, freed True\n"
+    assert {path.read_text() for path in tmp_path.glob("data-*")} == {"mine"}
+
+
 def test_the_layout_has_no_overlaps() -> None:
     parts = [(0, layout.HEADER_SIZE)]
     parts += [(layout.BLOB_AT[name], layout.BLOB_AT[name] + 64 + 2 * half) for name, half in layout.BLOBS.items()]

@@ -412,12 +412,17 @@ def _guarded(
     def guarded(*args: Any, **kwargs: Any) -> Any:
         if not recorder.on:
             return original(*args, **kwargs)
+        before = None
         try:
             slot = recorder.slot
-            before = None if slot.inside else enter(slot, args, kwargs)
+            inside = slot.inside
+            try:
+                before = None if inside else enter(slot, args, kwargs)
+            finally:
+                if before is None:
+                    slot.inside = inside
         except Exception:
             recorder.fault(name)
-            before = None
         if before is None:
             return original(*args, **kwargs)
         try:

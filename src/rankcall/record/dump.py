@@ -5,9 +5,11 @@ It answers while the main thread waits in C++; with the GIL held in C it does no
 
 from __future__ import annotations
 
+import _thread
 import atexit
+import fcntl
 import os
-import threading
+import resource
 from collections.abc import Callable
 
 from rankcall.record.recorder import recorder
@@ -34,45 +36,74 @@ def serve() -> None:
     pid, start = os.getpid(), process_start()
     path = os.path.join(folder, fifo_name(pid, start))
     os.mkfifo(path, 0o600)
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    descriptor = high_descriptor(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+    status = os.fstat(descriptor)
     _serving = pid
     answer = os.path.join(folder, answer_name(pid, start))
-    thread = threading.Thread(target=_loop, args=(descriptor, answer, pid), name="rankcall-dump", daemon=True)
-    thread.start()
-    atexit.register(_end, descriptor, thread, pid)
+    left = _thread.allocate_lock()
+    left.acquire()
+    # Not a threading.Thread: a program may count, list or join those, and this one never ends by itself.
+    _thread.start_new_thread(_loop, (descriptor, (status.st_dev, status.st_ino), answer, pid, left))
+    atexit.register(_end, path, left, pid)
 
 
-def _end(descriptor: int, thread: threading.Thread, pid: int) -> None:
+def high_descriptor(descriptor: int) -> int:
+    """The same file under a high number: programs close, and count on, the low ones."""
+    try:
+        limit = min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], 65_536)
+        high = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, max(64, limit - 64))
+    except (OSError, ValueError):
+        return descriptor
+    os.close(descriptor)
+    return high
+
+
+def _end(path: str, left: _thread.LockType, pid: int) -> None:
     """A daemon thread that wakes up while Python shuts down is torn out of whatever C++ frame it is in, and that
-    ends the process with std::terminate: so it leaves before."""
+    ends the process with std::terminate: so it leaves before. Asked by the FIFO's name: the descriptor may be
+    somebody else's by now."""
     try:
         if os.getpid() == pid:
-            os.write(descriptor, _LEAVE + b"\n")
-            thread.join(timeout=0.5)
+            descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, _LEAVE + b"\n")
+            finally:
+                os.close(descriptor)
+            left.acquire(timeout=0.5)
     except OSError:
         return
 
 
-def _loop(descriptor: int, answer: str, pid: int) -> None:
-    while os.getpid() == pid:
-        try:
+def _loop(descriptor: int, identity: tuple[int, int], answer: str, pid: int, left: _thread.LockType) -> None:
+    try:
+        while os.getpid() == pid:
+            status = os.fstat(descriptor)
+            if (status.st_dev, status.st_ino) != identity:
+                return  # closed and given away by the program
             asked = os.read(descriptor, 64)
-        except OSError:
-            return
-        if not asked or _LEAVE in asked:
-            return
-        try:
-            dump = _dumper()
-            if dump is None:
+            if not asked or _LEAVE in asked or not _answer(asked, answer):
                 return
-            data = dump(True, False)
-            text = data if isinstance(data, bytes) else str(data).encode()
-            scratch = answer + ".part"
-            with open(scratch, "wb") as file:
-                file.write(asked.splitlines()[-1] + b"\n" + text)
-            os.replace(scratch, answer)
-        except Exception:
-            recorder.fault("flight recorder")
+    except OSError:
+        return
+    finally:
+        left.release()
+
+
+def _answer(asked: bytes, answer: str) -> bool:
+    """Write one dump; False if this torch has none."""
+    try:
+        dump = _dumper()
+        if dump is None:
+            return False
+        data = dump(True, False)
+        text = data if isinstance(data, bytes) else str(data).encode()
+        scratch = answer + ".part"
+        with open(scratch, "wb") as file:
+            file.write(asked.splitlines()[-1] + b"\n" + text)
+        os.replace(scratch, answer)
+    except Exception:
+        recorder.fault("flight recorder")
+    return True
 
 
 def _dumper() -> Callable[[bool, bool], object] | None:

@@ -29,7 +29,6 @@ HEADER = struct.Struct("<8sIIQQ")  # magic, layout version, reserved, pid, start
 COUNTERS_AT = 64
 COUNTERS = (
     "events",  # written last of an event: how many the ring has seen
-    "places",
     "batches",
     "loader_ends",
     "forwards",
@@ -37,7 +36,6 @@ COUNTERS = (
     "backwards",
     "optimizer_steps",
     "scaler_steps",
-    "collectives",
     "exceptions",
     "loop_step",  # steps of the first optimizer; -1 when it cannot be told
     "strings_end",  # bytes of the string table in use

@@ -47,7 +47,7 @@ class Slot:
         self.inside = 0  # depth of recorded blocking calls
         self.outer = 0  # name of the object collective around the tensor ones
         self.outer_site = 0
-        self.passing: BaseException | None = None
+        self.passing: dict[str, object] | None = None  # a description: the object would keep frames and tensors alive
         self.seen_exception = 0
         self.step_before: tuple[int, int, int] | None = None
 
@@ -105,9 +105,12 @@ class Recorder:
         self.writer = None
 
     def fault(self, where: str) -> None:
-        """Called in an `except` of a hook: count, note once, never raise."""
+        """Called in an `except` of a hook: count, note once. Raises only what is not ours: the exception of a signal
+        handler of the program's that ran while the hook did (a time-out by SIGALRM, say)."""
+        error = sys.exc_info()[1]
+        if error is not None and self._is_the_programs(error):
+            raise error
         try:
-            error = sys.exc_info()[1]
             text = f"{where}: {type(error).__name__}: {error}"
             self.counts["faults"] += 1
             if self.writer is not None:
@@ -120,6 +123,15 @@ class Recorder:
                     self.writer.write_blob("identity", self.identity)
         except Exception:  # the last line of defence: nothing here may reach the job
             self.on = False
+
+    def _is_the_programs(self, error: BaseException) -> bool:
+        """Whether the exception was raised in a frame of the user's own, below the hook that met it."""
+        trace = error.__traceback__
+        last = None
+        while trace is not None:
+            last = trace.tb_frame.f_code.co_filename
+            trace = trace.tb_next
+        return last is not None and not last.startswith("<frozen") and self._file_kind(last) == 2
 
     def identify(self, **facts: object) -> None:
         """Add facts to who this process is."""
@@ -267,7 +279,7 @@ class Recorder:
             return
         self.event(_KIND["exception"], site, op=self.name(type(error).__name__[:80]))
         self.count("exceptions")
-        slot.passing = error
+        slot.passing = self._described(error)
 
     def exception_handled(self, error: BaseException, site: int) -> None:
         """A recorded call begins while `error` is being handled (inside an `except` or `finally`)."""
@@ -281,20 +293,23 @@ class Recorder:
             self.event(_KIND["exception"], site, op=self.name(type(error).__name__[:80]))
             self.count("exceptions")
         slot.passing = None
-        self._note_handled(error)
+        self._note_handled(self._described(error))
 
     def settle_exception(self) -> None:
         """The exception that was passing did not end the program: something else happens now."""
         slot = self.slot
-        error, slot.passing = slot.passing, None
-        if error is not None:
-            self._note_handled(error)
+        described, slot.passing = slot.passing, None
+        if described is not None:
+            self._note_handled(described)
 
-    def _note_handled(self, error: BaseException) -> None:
+    def _described(self, error: BaseException) -> dict[str, object]:
         from rankcall.record.exits import describe
 
+        return describe(error, frames=6, text=500)
+
+    def _note_handled(self, described: dict[str, object]) -> None:
         if len(self.handled) < 6:
-            self.handled.append(describe(error, frames=6, text=500))
+            self.handled.append(described)
             if self.writer is not None:
                 self.writer.write_blob("handled", self.handled)
 

@@ -42,4 +42,6 @@ def register(folder: str) -> None:
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+    from rankcall.record.dump import high_descriptor
+
+    return high_descriptor(os.open(path, flags | os.O_CLOEXEC, 0o600))

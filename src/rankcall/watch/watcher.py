@@ -76,7 +76,8 @@ class Watcher:
         on_status: Callable[[str], None] | None = None,
     ) -> None:
         self.folder = folder
-        self.command = tuple(command)
+        # What is no UTF-8 could not be written as JSON.
+        self.command = tuple(os.fsencode(part).decode("utf-8", "replace") for part in command)
         remove_stale()
         self.records = local_memory_folder(folder.id)
         self.started_at = time.time()
@@ -225,7 +226,7 @@ class Watcher:
             taken_at=time.time(),
             reason=reason,
             command=self.command,
-            run_dir=str(self.folder.path),
+            run_dir=os.fsencode(self.folder.path).decode("utf-8", "replace"),
             started_at=self.started_at,
             world_size=world_size,
             attempt=self.attempt,
@@ -546,7 +547,8 @@ class Watcher:
         if waiting and missing:
             names = ", ".join(_label(look, started) for look, started in missing[:8])
             more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
-            self._on_status(f"{len(waiting)} ranks wait in init_process_group; not there yet: {names}{more}")
+            who = "1 rank waits" if len(waiting) == 1 else f"{len(waiting)} ranks wait"
+            self._on_status(f"{who} in init_process_group; not there yet: {names}{more}")
 
     # --- the end -----------------------------------------------------------------------------------------------
 
@@ -682,7 +684,7 @@ def _children(looks: Sequence[Look], stats: dict[int, processes.Stat]) -> list[A
 
 def _progress_mark(look: Look) -> int:
     """Grows with what a rank achieves: its collectives, forwards, backwards, steps. Exceptions do not count."""
-    return look.record.counter("places") + look.record.counter("batches") + look.record.counter("loop_step")
+    return look.record.counter("events") - look.record.counter("exceptions")
 
 
 def _is_to_be_said(verdict: Verdict | None) -> bool:

@@ -282,7 +282,9 @@ class Record:
         )
 
     def counters(self) -> Counters:
-        numbers = {name: max(self.counter(name), 0) for name in Counters.__struct_fields__}
+        numbers = {
+            name: max(self.counter(name), 0) for name in Counters.__struct_fields__ if name in layout.COUNTER_INDEX
+        }
         numbers["collectives"] = sum(slot.operations for slot in self.slots())
         return Counters(**numbers)
 
