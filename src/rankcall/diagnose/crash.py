@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 
 from rankcall.diagnose import ports, words
@@ -24,9 +25,10 @@ _MEMORY_LINES = ("out of memory", "oom-kill", "oom_kill", "killed process", "mem
 def judge(roll: Roll) -> Draft | None:
     """The first rank's own failure, or None: nobody failed by itself."""
     failed = [s for s in roll.standings.values() if s.ending in ("exception", "signal", "exit")]
-    failed = [s for s in failed if not (s.ending == "signal" and _signal(s) in _ASKED_TO_STOP)]
+    asked = [s for s in failed if s.ending == "signal" and _signal(s) in _ASKED_TO_STOP]
+    failed = [s for s in failed if s not in asked]
     if not failed:
-        return None
+        return _asked_to_end(roll, asked)
     failed.sort(key=lambda s: (s.ended_at if s.ended_at is not None else float("inf"), s.rank))
     first = failed[0]
     if first.ending == "exception" and first.exception is not None:
@@ -34,6 +36,16 @@ def judge(roll: Roll) -> Draft | None:
     if first.ending == "signal":
         return _by_signal(roll, first, failed)
     return _by_exit(roll, first, failed)
+
+
+def _asked_to_end(roll: Roll, asked: list[Standing]) -> Draft | None:
+    """Some ranks, not all, were ended by a SIGTERM or SIGINT that the launcher did not send: somebody else did. What
+    the others say came after; nobody's own failure is there to explain it."""
+    if not asked or len(asked) == len(roll.standings):
+        return None
+    asked.sort(key=lambda s: (s.ended_at if s.ended_at is not None else float("inf"), s.rank))
+    first = asked[0]
+    return dataclasses.replace(_by_signal(roll, first, [first]), confidence=0.8)
 
 
 def _signal(standing: Standing) -> int | None:

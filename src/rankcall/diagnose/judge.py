@@ -17,6 +17,9 @@ from rankcall.snapshot import Snapshot
 
 # A user who asks before anything is proven or stalled gets the best guess, said to be one.
 ASKED_EARLY = 0.6
+# Verdicts whose proof is that nobody is left who could end the wait, and how sure they are when somebody may be.
+_CYCLES = ("group-order-inversion", "unmatched-send-recv")
+NOT_SURE = 0.8
 
 
 def diagnose(snapshot: Snapshot) -> Report:
@@ -111,9 +114,23 @@ def _frozen(roll: Roll, graph: Graph) -> Draft | None:
     return judge_roots(roll, held, graph.waiting_for(tuple(held)))
 
 
+def _another_may_act(roll: Roll, draft: Draft) -> bool:
+    """Whether a rank of the cycle has another thread of the program's own, which could still end the wait."""
+    involved = draft.involved or draft.culprits
+    return any(
+        not thread.main and thread.wait is None and (thread.stack or thread.collectives)
+        for rank in involved
+        if rank in roll.standings
+        for thread in roll.standings[rank].process.threads
+        if thread is not roll.standings[rank].thread
+    )
+
+
 def _allowed(roll: Roll, draft: Draft) -> Draft | None:
     """Proven and settled, or stalled, or asked for: otherwise patience."""
     snapshot = roll.snapshot
+    if draft.proven and draft.pitfall in _CYCLES and not roll.over and _another_may_act(roll, draft):
+        draft = dataclasses.replace(draft, proven=False, confidence=min(draft.confidence, NOT_SURE))
     if roll.over or snapshot.stalled or snapshot.outcome in ("crashed", "hung"):
         return draft
     involved = draft.involved or (*draft.culprits, *draft.waiting)

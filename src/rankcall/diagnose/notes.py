@@ -46,11 +46,29 @@ def silent_mismatches(roll: Roll, verdict: Draft | None) -> list[tuple[Draft, Se
         return []
     ended = roll.snapshot.outcome == "completed"
     for difference in mismatch.differences(roll):
+        if not _numbers_agree(roll, difference):
+            continue
         if difference.aspect in ("reduction", "root", "dtype") or ended:
             draft = mismatch.judge(roll, difference)
             said = f"{draft.sentence}. No error came of it: the result is wrong without a word"
             return [(dataclasses.replace(draft, sentence=said), "warning")]
     return []
+
+
+def _numbers_agree(roll: Roll, difference: mismatch.Difference) -> bool:
+    """Whether the ranks' numbers count the same things up to here: operations that no hook sees (sends of the group
+    object itself, say) shift one rank's numbers, and then one number is not one operation."""
+    before: set[tuple[int, str] | None] = set()
+    for rank in difference.calls:
+        earlier = [
+            event
+            for event in roll.standings[rank].process.ring
+            if event.kind == "collective" and event.group == difference.group
+            if event.seq is not None and event.seq < difference.seq
+        ]
+        last = earlier[-1] if earlier else None
+        before.add((last.seq or 0, last.op) if last is not None else None)
+    return len(before) == 1
 
 
 def _silent_skip(roll: Roll) -> Draft | None:

@@ -71,10 +71,19 @@ def _duplicates(roll: Roll) -> Draft | None:
 
 
 def _together(rank: int, processes: Sequence[Process]) -> list[Process]:
-    """The processes that claimed this rank at one time, if they are more than one."""
+    """The processes that claimed this rank at one time in one job, if they are more than one.
+
+    Who is through init_process_group has met its group, and a process that ended well is not there any more; those
+    that meet at another address are another job (one launcher after the other in one script, or one inside a rank).
+    """
     claimed = [p for p in processes if p.claimed_rank == rank and p.initialized != "no"]
-    failed = [p for p in claimed if p.exit is None or p.exit_note is not None or p.exit.code != 0]
-    return claimed if len(failed) > 1 else []
+    claimed = [p for p in claimed if p.exit is None or p.exit_note is not None or p.exit.code != 0]
+    claimed = [p for p in claimed if not (p.exit_note is not None and p.exit_note.kind == "finish")]
+    meeting: dict[tuple[str, int | None], list[Process]] = {}
+    for process in claimed:
+        meeting.setdefault((process.master, process.world_size), []).append(process)
+    together = max(meeting.values(), key=len, default=[])
+    return together if len(together) > 1 and any(p.initialized == "entered" for p in together) else []
 
 
 def _claims(roll: Roll) -> dict[int, int]:

@@ -266,6 +266,7 @@ class Job:
         report = self.safely(lambda: self.watcher.finish(outcome, exit_code), None)
         if report is None:
             report = Unwatched(self.folder, self.argv).finish(outcome, exit_code)
+        self._note_troubles()  # again: the report itself may not have found room
         end = {"ended_at": time.time(), "outcome": outcome, "exit_code": exit_code, "notes": self.notes}
         self.folder.write_run({**self._facts, **end})
         self.outputs.stop_showing()

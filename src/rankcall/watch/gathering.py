@@ -54,7 +54,10 @@ def process_of(
         state="gone" if look.gone else (look.stat.state if look.stat else "unknown"),
         busy=look.busy,
         blocked_in=None if look.gone else processes.blocked_in(look.pid),
-        threads=tuple(_threads(look, groups, pending, stacks.get(look.asked, ()))),
+        threads=(
+            *_threads(look, groups, pending, stacks.get(look.asked, ())),
+            *_silent_threads(stacks.get(look.asked, ())),
+        ),
         groups=tuple(groups),
         last_change=look.changed_at,
         exit=exits.get(look.pid) or (Exit() if look.gone else None),
@@ -78,6 +81,14 @@ def _threads(
             stack=stacks[0] if is_main and stacks else (),
             busy=look.main_busy if is_main else None,
         )
+
+
+def _silent_threads(stacks: tuple[tuple[Frame, ...], ...]) -> Iterable[Thread]:
+    """Threads of the program's own that have not recorded anything yet, but run its code: they may act at any time.
+    Those that have are here a second time, which does no harm: a stack is all that is said of them."""
+    for stack in stacks[1:]:
+        if any(_users_own(frame.file) for frame in stack):
+            yield Thread(tid=0, name="another thread of the program", main=False, stack=stack)
 
 
 def _wait_in_cpp(slot: SlotView, look: Look, groups: list[Group], pending: list[Pending]) -> Wait | None:

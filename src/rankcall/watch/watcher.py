@@ -106,7 +106,7 @@ class Watcher:
         self._judged_unseen = 0.0
         self._stop_asked = False
         self._being_ended = False  # by us, or by whoever interrupted the launcher: ends from now on say nothing
-        self._status_said = False
+        self._status_said = self._unrecorded_said = False
         self._oom_before = processes.oom_kills()
         self._active: tuple[Verdict, Snapshot, dict[int, int]] | None = None  # the verdict that stands
         self._at_failure: Snapshot | None = None
@@ -308,12 +308,21 @@ class Watcher:
             if look is not None:
                 taken.add(look.pid)
             members.append((look, started))
-        for look in looks:
+        for look in self._of_this_job(looks, [look for look, _ in members if look is not None]):
             provisional = look not in ranks
             if look.pid in taken or (provisional and (self._started or _name(look) in parents or look.gone)):
                 continue
             members.append((look, None))
         return members
+
+    def _of_this_job(self, looks: Sequence[Look], started: Sequence[Look]) -> list[Look]:
+        """A script may run several launchers, one after the other or inside a rank: each has a meeting point of its
+        own. Those of the ranks that we started count, else of the newest process that lives."""
+        known = started or sorted((look for look in looks if not look.gone), key=lambda look: look.start)[-1:]
+        if not known:
+            return list(looks)
+        masters = {look.identity("launcher_master") for look in known}
+        return [look for look in looks if look.identity("launcher_master") in masters]
 
     def _look_of(self, started: StartedRank, looks: Sequence[Look]) -> Look | None:
         """The record of a started rank: its own process, else one of its session (a shell around Python)."""
@@ -450,6 +459,8 @@ class Watcher:
             self._meeting.ask()
             others = self._meeting.others()
         stalled = self._stalled()
+        if stalled:
+            self._say_who_is_unrecorded()
         snapshot = merged(self._snapshot("stall", stacks=stalled, dumps=True, limit=ASK_LIMIT), others)
         report = diagnose(snapshot)
         if not _is_to_be_said(report.verdict):
@@ -535,13 +546,7 @@ class Watcher:
             return
         self._status_said = True
         members = self._members()
-        if self._unseen:
-            ranks = sorted(started.rank for started in self._started.values() if started.pid in self._unseen)
-            names = ", ".join(str(rank) for rank in ranks[:8]) + (", …" if len(ranks) > 8 else "")
-            self._on_status(
-                f"not recorded: {'rank' if len(ranks) == 1 else 'ranks'} {names}. Python started with -I, -E or -S "
-                "ignores PYTHONPATH; only stacks and /proc can be looked at"
-            )
+        self._say_who_is_unrecorded()
         waiting = [m for m in members if m[0] is not None and m[0].identity("initialized") == "entered"]
         missing = [m for m in members if m[0] is None or m[0].identity("initialized") == "no"]
         if waiting and missing:
@@ -549,6 +554,18 @@ class Watcher:
             more = f" and {len(missing) - 8} more" if len(missing) > 8 else ""
             who = "1 rank waits" if len(waiting) == 1 else f"{len(waiting)} ranks wait"
             self._on_status(f"{who} in init_process_group; not there yet: {names}{more}")
+
+    def _say_who_is_unrecorded(self) -> None:
+        """Once, when the ranks should all have records, or something is to be said of one that has none."""
+        if self._unrecorded_said or not self._unseen or self._on_status is None:
+            return
+        self._unrecorded_said = True
+        ranks = sorted(started.rank for started in self._started.values() if started.pid in self._unseen)
+        names = ", ".join(str(rank) for rank in ranks[:8]) + (", …" if len(ranks) > 8 else "")
+        self._on_status(
+            f"not recorded: {'rank' if len(ranks) == 1 else 'ranks'} {names}. Python started with -I, -E or -S ignores "
+            "PYTHONPATH; only stacks and /proc can be looked at"
+        )
 
     # --- the end -----------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -53,9 +54,11 @@ class Record:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size != layout.SIZE:
-                raise ValueError(f"{path.name}: {os.fstat(file.fileno()).st_size} bytes, not {layout.SIZE}")
+        # Not blocking: what lies there under a record's name may be a FIFO.
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode) or status.st_size != layout.SIZE:
+                raise ValueError(f"{path.name}: {status.st_size} bytes, not a file of {layout.SIZE}")
             self.map = mmap.mmap(file.fileno(), layout.SIZE, access=mmap.ACCESS_READ)
         magic, version, _, self.pid, self.start = layout.HEADER.unpack_from(self.map, 0)
         if magic != layout.MAGIC or version != layout.LAYOUT_VERSION:

@@ -73,8 +73,15 @@ def _read_folder(folder: Path) -> Recorded:
         if REPORT_FILE in names:
             raise RankcallError(f"{error} The verdict of that time may be in {report_file}.") from error
         raise
-    report = report_from_json(_bytes(report_file), str(report_file)) if REPORT_FILE in names else None
-    return Recorded(folder, snapshot, report)
+    return Recorded(folder, snapshot, _report_beside(report_file) if REPORT_FILE in names else None)
+
+
+def _report_beside(path: Path) -> Report | None:
+    """What was said while the job ran. The snapshot is there to be judged without it."""
+    try:
+        return report_from_json(_bytes(path), str(path))
+    except (RankcallError, RecursionError):
+        return None
 
 
 def _names(folder: Path) -> frozenset[str]:

@@ -15,6 +15,7 @@ from rankcall.snapshot import Exit, Process, Snapshot
 _ATTEMPT = re.compile(r"attempt-(\d+)$")
 _MOST_RECORDS = 65_536
 _TAIL = 16_384
+_MOST_RUN_FILE = 16 << 20
 
 
 class _RunFile(msgspec.Struct):
@@ -83,6 +84,8 @@ def _processes(attempt: Path) -> list[Process]:
 def _log_tail(attempt: Path, rank: int | None) -> tuple[str, ...]:
     for path in sorted((attempt / "logs").glob(f"*-rank{rank}.stderr")):
         try:
+            if not path.is_file():
+                continue
             with path.open("rb") as file:
                 file.seek(max(0, path.stat().st_size - _TAIL))
                 text = file.read(_TAIL).decode("utf-8", "replace")
@@ -94,8 +97,10 @@ def _log_tail(attempt: Path, rank: int | None) -> tuple[str, ...]:
 
 def _run_file(path: Path) -> _RunFile:
     try:
+        if not path.is_file() or path.stat().st_size > _MOST_RUN_FILE:
+            return _RunFile()
         return msgspec.json.decode(path.read_bytes(), type=_RunFile)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, RecursionError):
         return _RunFile()
 
 
@@ -112,7 +117,7 @@ def _sources(processes: list[Process]) -> dict[str, str]:
     for name in sorted(names)[:64]:
         try:
             path = Path(name)
-            if path.suffix == ".py" and path.stat().st_size < 256 * 1024:
+            if path.suffix == ".py" and path.is_file() and path.stat().st_size < 256 * 1024:
                 sources[name] = path.read_text("utf-8", "replace")
         except (OSError, ValueError):
             continue
