@@ -182,6 +182,8 @@ def _own_options(arguments: argparse.Namespace) -> Options:
         raise RankcallError("-q and -v exclude one another; give one of them.")
     if options.output is not None and Path(options.output).is_dir():
         raise RankcallError(f"--output {options.output} is a folder; expected a file.")
+    if options.output is not None and not Path(options.output).absolute().parent.is_dir():
+        raise RankcallError(f"--output {options.output}: there is no folder {Path(options.output).absolute().parent}.")
     return options
 
 
@@ -204,6 +206,8 @@ def _check_script(arguments: argparse.Namespace) -> None:
             raise RankcallError(f"there is no program {script!r} to run (--no-python).")
     elif not Path(script).exists():
         raise RankcallError(f"there is no script {script!r} here ({_here()}).")
+    elif Path(script).is_dir() and not (Path(script) / "__main__.py").exists():
+        raise RankcallError(f"{script!r} is a folder without __main__.py; name a script.")
 
 
 def _module_exists(name: str) -> bool:

@@ -52,7 +52,9 @@ def check(arguments: argparse.Namespace) -> None:
     before, logger.disabled = logger.disabled, True
     try:
         with changed_environment({"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}):
-            torchrun.config_from_args(trial)
+            config, _, _ = torchrun.config_from_args(trial)
+        if config.nproc_per_node < 1:
+            raise RankcallError(f"--nproc-per-node {arguments.nproc_per_node} starts no rank; give 1 or more.")
     except (ValueError, AssertionError, RuntimeError, TypeError) as error:
         raise RankcallError(f"torch's launcher refuses the options: {_one_line(error)}.") from error
     finally:
