@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 
 def random_crop(width, height, wanted):
     while True:
-        left = random.randrange(width)
+        left = random.randrange(width)  # <- also
         top = random.randrange(height)  # <- here
         if left + wanted <= width and top + wanted <= height:  # <- also
             return left, top
