@@ -131,3 +131,21 @@ def test_ranks_that_cannot_be_recorded_are_judged_by_their_stacks(tmp_path: Path
     assert "not recorded: ranks 0, 1" in said
     verdict = json.loads((tmp_path / "run" / "report.json").read_text())["verdict"]
     assert (verdict["pitfall"], verdict["culprits"], verdict["where"]["line"]) == ("process-stuck", [1], 10)
+
+
+def test_a_verdict_is_withdrawn_when_the_job_moves_on(tmp_path: Path) -> None:
+    late = HANG.replace("== 3", "== 1").replace("time.sleep(1000)", "time.sleep(9)").replace("range(20)", "range(40)")
+    (tmp_path / "train.py").write_text(late.replace("    dist.all_reduce", "    time.sleep(0.1)\n    dist.all_reduce"))
+    launcher = launch(tmp_path, "run", "--stall-after", "4", "--nproc-per-node", "2", "train.py")
+    try:
+        assert launcher.wait(timeout=120) == 0
+    finally:
+        launcher.kill()
+        launcher.wait()
+    said = (tmp_path / "run.err").read_text()
+    assert "process-stuck" in said and "the verdict above is withdrawn" in said
+    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    assert (report["outcome"], report["verdict"]) == ("completed", None)
+    (incident,) = report["incidents"]
+    assert incident["verdict"]["culprits"] == [1]
+    assert incident["withdrawn_at"] - incident["at"] < 7, "when the job moves on, not at its end"

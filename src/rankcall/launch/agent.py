@@ -21,7 +21,7 @@ from torch.distributed.launcher import api as launcher
 from rankcall.launch.job import Job, StoppedByRankcall
 from rankcall.launch.signals import Interrupted
 from rankcall.launch.streams import StreamName
-from rankcall.launch.watching import StartedRank
+from rankcall.watch.started import StartedRank
 
 # A hung rank that ignores SIGTERM gets SIGKILL after this time (seconds). torch's own 30 s are for ranks that work.
 STOP_PATIENCE = 5

@@ -29,9 +29,10 @@ from rankcall.launch.outputs import Outputs
 from rankcall.launch.signals import Signals, signal_name
 from rankcall.launch.streams import FileStream, Stream, StreamName
 from rankcall.launch.voice import Voice
-from rankcall.launch.watching import MakeWatcher, StartedRank, Unwatched, Watching, make_watcher
+from rankcall.launch.watching import MakeWatcher, Unwatched, Watching, make_watcher
 from rankcall.rundir import RunFolder, create_run_folder
 from rankcall.snapshot import Snapshot
+from rankcall.watch.started import StartedRank
 
 _T = TypeVar("_T")
 Outcome = Literal["completed", "crashed", "stopped", "hung"]

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol
 
 from rankcall.findings import Job as ReportedJob
 from rankcall.findings import Outcome, Report, report_to_json
 from rankcall.rundir import RunFolder
 from rankcall.snapshot import Snapshot
 from rankcall.watch.joining import Store
-
-
-@dataclass(frozen=True)
-class StartedRank:
-    """A process that the launcher has started as a rank."""
-
-    pid: int
-    rank: int
-    local_rank: int
+from rankcall.watch.started import StartedRank
 
 
 class Watching(Protocol):
@@ -63,10 +54,10 @@ def make_watcher(
     on_stop: Callable[[Report], None] | None,
     on_status: Callable[[str], None] | None,
 ) -> Watching:
-    """The watcher of this package. It reads no more of a StartedRank than ours has."""
+    """The watcher of this package."""
     from rankcall.watch import Watcher
 
-    watcher = Watcher(
+    return Watcher(
         folder,
         command=command,
         stall_after=stall_after,
@@ -74,7 +65,6 @@ def make_watcher(
         on_stop=on_stop,
         on_status=on_status,
     )
-    return cast("Watching", watcher)
 
 
 class Unwatched:

@@ -173,6 +173,3 @@ def _answer(path: Path, token: bytes) -> bytes | None:
     except OSError:
         return None
     return data if head == token else None
-
-
-__all__ = ["Asked", "ask_dumps", "ask_stacks"]

@@ -11,6 +11,7 @@ import msgspec
 import psutil
 
 from rankcall.diagnose.readers.flight_recorder import Dump, Pending, pending_by_group
+from rankcall.diagnose.readers.log_tail import log_tail
 from rankcall.diagnose.readers.records import SlotView, process_from_record, thread_from_slot
 from rankcall.snapshot import (
     Child,
@@ -19,7 +20,6 @@ from rankcall.snapshot import (
     Group,
     PortHolder,
     Process,
-    ProcessState,
     Thread,
     Wait,
 )
@@ -28,8 +28,6 @@ from rankcall.watch.asking import Asked
 from rankcall.watch.looks import Look
 
 Stacks = Mapping[Asked, tuple[tuple[Frame, ...], ...]]
-_LOG_TAIL_BYTES = 16_384
-_LOG_TAIL_LINES = 40
 _MOST_SOURCE = 256 * 1024
 _MOST_SOURCES = 3 << 20
 _CPP_PHASES = ("forward", "evaluate", "backward", "optimizer", "idle", "collective", "init")
@@ -196,13 +194,18 @@ def _wait_in_stack(stack: tuple[Frame, ...], group: Group) -> Wait | None:
     return None
 
 
-def children_of(
-    pid: int, stats: Mapping[int, processes.Stat], stacks: Stacks, busy: Mapping[int, float]
-) -> tuple[Child, ...]:
+def with_children(process: Process, stats: dict[int, processes.Stat], stacks: Stacks) -> Process:
+    """The process with those below it, if it lives."""
+    if process.state == "gone" or process.pid not in stats:
+        return process
+    return msgspec.structs.replace(process, children=_children_of(process.pid, stats, stacks))
+
+
+def _children_of(pid: int, stats: dict[int, processes.Stat], stacks: Stacks) -> tuple[Child, ...]:
     """The processes below a rank; DataLoader workers by the name torch gives them."""
     found = []
     own = processes.command_line(pid)
-    for child in processes.descendants(pid, dict(stats))[:64]:
+    for child in processes.descendants(pid, stats)[:64]:
         stat = stats[child]
         name = processes.process_name(child)
         command = processes.command_line(child)
@@ -215,35 +218,18 @@ def children_of(
             kind = "python"
         else:
             kind = "other"
-        state: ProcessState = stat.state
         own_stacks = stacks.get((child, stat.start), ())
         found.append(
             Child(
                 pid=child,
                 kind=kind,
-                state=state,
+                state=stat.state,
                 name=name or (command[0] if command else ""),
                 stack=own_stacks[0] if own_stacks else (),
                 blocked_in=processes.blocked_in(child),
-                busy=busy.get(child),
             )
         )
     return tuple(found)
-
-
-def log_tail(paths: Sequence[Path]) -> tuple[str, ...]:
-    """The last lines of a rank's files, stderr's last."""
-    lines: list[str] = []
-    for path in paths:
-        try:
-            with path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                file.seek(max(0, size - _LOG_TAIL_BYTES))
-                text = file.read(_LOG_TAIL_BYTES).decode("utf-8", "replace")
-        except OSError:
-            continue
-        lines += [line[:500] for line in text.splitlines()[-_LOG_TAIL_LINES:]]
-    return tuple(lines)
 
 
 def _thread_name(pid: int, thread: int) -> str:

@@ -9,6 +9,8 @@ from rankcall.diagnose.readers.records import Record, SlotView, number
 from rankcall.snapshot import ExitNote
 from rankcall.watch.processes import TICKS, Stat, read_stat, wanted_time
 
+STABLE = 0.5  # seconds; a record that has not changed for so long, over two looks, stands still
+
 
 class Look:
     """One process with a record. `look` is called at every turn; all else answers from the last one.
@@ -50,8 +52,8 @@ class Look:
     def number(self, name: str) -> int | None:
         return number(self.identity(name))
 
-    def look(self, elapsed: float) -> bool:
-        """Look once; `elapsed` is the awake time since the last look. Returns whether the main record changed."""
+    def look(self, elapsed: float) -> None:
+        """Look once; `elapsed` is the awake time since the last look."""
         self._look_at_process(elapsed)
         self.slots = self.record.slots()
         main = self.main
@@ -66,7 +68,6 @@ class Look:
                     changed = True
                     self.changed_at = slot.time
         self.quiet = 0.0 if changed else self.quiet + elapsed
-        return changed
 
     def _look_at_process(self, elapsed: float) -> None:
         stat = read_stat(self.pid)
@@ -75,7 +76,7 @@ class Look:
             self.stat = stat if stat is not None and stat.start == self.start else None
             return
         self.stat = stat
-        self.stopped_for = self.stopped_for + elapsed if stat.state in ("stopped",) else 0.0
+        self.stopped_for = self.stopped_for + elapsed if stat.state == "stopped" else 0.0
         now = time.monotonic()
         self.busy, self._cpu = _rate(self._cpu, now, stat.cpu, TICKS)
         main = self.main
@@ -117,6 +118,13 @@ class Unseen:
         busy, self._cpu = _rate(self._cpu, time.monotonic(), stat.cpu, TICKS)
         if busy is not None:
             self.idle = self.idle + elapsed if busy < self.IDLE else 0.0
+
+
+def may_ask(look: Look) -> bool:
+    """Ask a flight recorder only of a rank that stands still and does not compute: it costs it up to 22 ms. Not on its
+    way out: a thread that wakes while Python shuts down ends the process."""
+    main = look.main
+    return look.quiet >= STABLE and (look.main_busy or 0.0) < 0.5 and (main is None or main.phase != "exit")
 
 
 def may_signal(look: Look) -> bool:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import msgspec
-
-from rankcall.snapshot import Process, Snapshot
+from rankcall.snapshot import Snapshot
 from rankcall.watch import processes
 from rankcall.watch.asking import ask_dumps, ask_stacks
-from rankcall.watch.gathering import Stacks, children_of, process_of, sources_of
+from rankcall.watch.gathering import process_of, sources_of, with_children
 from rankcall.watch.live import LiveRun
-from rankcall.watch.looks import Look, may_signal
+from rankcall.watch.looks import STABLE, Look, may_ask, may_signal
 
 _BETWEEN_LOOKS = 0.6
 _ASK_LIMIT = 0.5
@@ -34,19 +32,13 @@ def snapshot_of(run: LiveRun) -> Snapshot:
         if look.quiet:
             look.quiet = max(look.quiet, time.time() - look.changed_at)
     looks = _ranks(looks)
-    alive = [look for look in looks if not look.gone and look.quiet >= 0.5]
+    alive = [look for look in looks if not look.gone and look.quiet >= STABLE]
     still = [look.asked for look in alive]
     stats = processes.all_stats()
     below = [(child, stats[child].start) for pid, _ in still for child in processes.descendants(pid, stats)[:16]]
-    asked = [look.asked for look in alive if look.main is None or look.main.phase != "exit"]
-    dumps = ask_dumps(folder, asked, _ASK_LIMIT)
+    dumps = ask_dumps(folder, [look.asked for look in alive if may_ask(look)], _ASK_LIMIT)
     stacks = ask_stacks(folder, [look.asked for look in alive if may_signal(look)] + below, _ASK_LIMIT)
-    found: list[Process] = []
-    for look in looks:
-        process = process_of(look, stacks, dumps, {}, ())
-        if not look.gone:
-            process = _with_children(process, stats, stacks)
-        found.append(process)
+    found = [with_children(process_of(look, stacks, dumps, {}, ()), stats, stacks) for look in looks]
     quiet = min((look.quiet for look in looks if not look.gone), default=0.0)
     return Snapshot(
         taken_at=time.time(),
@@ -60,10 +52,6 @@ def snapshot_of(run: LiveRun) -> Snapshot:
         processes=tuple(found),
         sources=sources_of(found),
     )
-
-
-def _with_children(process: Process, stats: dict[int, processes.Stat], stacks: Stacks) -> Process:
-    return msgspec.structs.replace(process, children=children_of(process.pid, stats, stacks, {}))
 
 
 def _looks(folder: Path) -> list[Look]:

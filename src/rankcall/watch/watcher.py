@@ -19,6 +19,7 @@ from typing import Literal
 import msgspec
 
 from rankcall.diagnose import diagnose
+from rankcall.diagnose.readers.flight_recorder import Dump
 from rankcall.findings import Incident, Report, Verdict, report_to_json
 from rankcall.record import start as rank_start
 from rankcall.rundir import RunFolder, local_memory_folder
@@ -27,20 +28,20 @@ from rankcall.watch import processes
 from rankcall.watch.asking import Asked, ask_dumps, ask_py_spy, ask_stacks, stack_of_the_dead
 from rankcall.watch.gathering import (
     Stacks,
-    children_of,
     port_holders,
     port_of,
     process_of,
     sources_of,
     unrecorded,
+    with_children,
 )
 from rankcall.watch.joining import Meeting, Store, merged
 from rankcall.watch.live import remove_stale, write_mark
-from rankcall.watch.looks import Look, Unseen, may_signal
+from rankcall.watch.looks import STABLE, Look, Unseen, may_ask, may_signal
 from rankcall.watch.quiet import QuietRule
+from rankcall.watch.started import StartedRank
 
 INTERVAL = 0.25
-STABLE = 0.5  # a record that has not changed for this long, over two looks, stands still
 # Ages of a standstill at which it is judged: proofs need the first or second; a frozen process two seconds.
 JUDGE_AT = (0.5, 1.0, 1.5, 2.1, 3.0, 5.0, 10.0)
 ASK_LIMIT = 0.3
@@ -54,16 +55,12 @@ Reason = Literal["stall", "exit", "end", "interrupt", "request"]
 Outcome = Literal["completed", "crashed", "stopped", "hung"]
 
 
-class StartedRank(msgspec.Struct, frozen=True):
-    """A rank as the launcher started it: its process (perhaps a shell around it), rank and local rank."""
-
-    pid: int
-    rank: int
-    local_rank: int | None = None
-
-
 class Watcher:
-    """Watches one run. All public methods may be called from any thread; none raises for what a rank does."""
+    """Watches one run. All public methods may be called from any thread; none raises for what a rank does.
+
+    `on_report` gets each new verdict while the job runs, and a report without one when the job moves on and the last
+    verdict is withdrawn. `on_stop` is called once, with --on-hang stop, when the job should be ended.
+    """
 
     def __init__(
         self,
@@ -94,7 +91,6 @@ class Watcher:
         self._old_pids: set[int] = set()
         self._started: dict[int, StartedRank] = {}
         self._world_size: int | None = None
-        self._command_pid: int | None = None
         self._exits: dict[int, Exit] = {}
         self._logs: dict[int, Sequence[Path]] = {}
         self._unseen: dict[int, Unseen] = {}  # started ranks without a record, by pid
@@ -153,8 +149,8 @@ class Watcher:
             return self._snapshot("stall", stacks=True, dumps=True, limit=ASK_LIMIT)
 
     def command_started(self, pid: int) -> None:
+        """The `--` form: the ranks, somewhere below this process, are found by their records."""
         with self._lock:
-            self._command_pid = pid
             self.folder.attempt(0)
 
     def log_paths(self, rank: int, paths: Sequence[Path]) -> None:
@@ -196,7 +192,7 @@ class Watcher:
     def _snapshot(self, reason: Reason, *, stacks: bool, dumps: bool, limit: float) -> Snapshot:
         members = self._members()
         alive = [look for look, _ in members if look is not None and not look.gone]
-        found_dumps = ask_dumps(self.records, [look.asked for look in alive if _may_ask(look)], limit) if dumps else {}
+        found_dumps = ask_dumps(self.records, [look.asked for look in alive if may_ask(look)], limit) if dumps else {}
         found_stacks: Stacks = {}
         stats: dict[int, processes.Stat] = {}
         if stacks:
@@ -213,7 +209,7 @@ class Watcher:
         }
         found = [self._process(look, started, found_stacks, found_dumps) for look, started in members]
         if stacks:
-            found = [self._with_children(process, stats, found_stacks) for process in found]
+            found = [with_children(process, stats, found_stacks) for process in found]
         ports = {
             port
             for process in found
@@ -257,7 +253,7 @@ class Watcher:
         return found
 
     def _process(
-        self, look: Look | None, started: StartedRank | None, stacks: Stacks, dumps: Mapping[Asked, object]
+        self, look: Look | None, started: StartedRank | None, stacks: Stacks, dumps: Mapping[Asked, Dump]
     ) -> Process:
         rank = started.rank if started is not None else (look.number("launcher_rank") if look is not None else None)
         logs = self._logs.get(rank, ()) if rank is not None else ()
@@ -267,7 +263,7 @@ class Watcher:
                 exits = {**exits, look.pid: Exit(killed_by_launcher=True)}
             if started is not None and started.pid != look.pid and look.gone and started.pid in exits:
                 exits = {**exits, look.pid: exits[started.pid]}
-            return process_of(look, stacks, dumps, exits, logs, rank)  # type: ignore[arg-type]
+            return process_of(look, stacks, dumps, exits, logs, rank)
         assert started is not None
         stat = processes.read_stat(started.pid)
         return unrecorded(
@@ -281,11 +277,6 @@ class Watcher:
             logs,
             self._unseen[started.pid].idle if started.pid in self._unseen else 0.0,
         )
-
-    def _with_children(self, process: Process, stats: dict[int, processes.Stat], stacks: Stacks) -> Process:
-        if process.state == "gone" or process.pid not in stats:
-            return process
-        return msgspec.structs.replace(process, children=children_of(process.pid, stats, stacks, {}))
 
     def _kernel_lines(self) -> list[str]:
         killed = {pid for pid, exit_ in self._exits.items() if exit_.signal == 9 and not exit_.killed_by_launcher}
@@ -529,16 +520,14 @@ class Watcher:
             if look is None or look.gone or not ({rank, claimed} & involved):
                 continue
             if _progress_mark(look) > marks.get(look.pid, 1 << 62) and look.exit_note() is None:
-                self._close_incident(time.time(), moved=True)
+                self._close_incident(time.time())
                 self._active = None
                 self._judged_at = self._standing_for = 0.0
+                self._on_report(self._complete(Report(verb="run")))
                 return
 
-    def _close_incident(self, when: float, moved: bool = False) -> None:
-        last = self.incidents[-1]
-        self.incidents[-1] = msgspec.structs.replace(last, withdrawn_at=when)
-        if moved and self._on_status is not None:
-            self._on_status("the job moves on: the last verdict is withdrawn")
+    def _close_incident(self, when: float) -> None:
+        self.incidents[-1] = msgspec.structs.replace(self.incidents[-1], withdrawn_at=when)
 
     def _say_who_is_missing(self) -> None:
         """Once, ten seconds after the start: who has not come yet while others wait for them."""
@@ -683,12 +672,6 @@ def _label(look: Look | None, started: StartedRank | None) -> str:
     return f"rank {rank} (pid {pid})" if rank is not None else f"pid {pid}"
 
 
-def _may_ask(look: Look) -> bool:
-    """Ask a flight recorder only of a rank that stands still and does not compute: it costs it up to 22 ms."""
-    main = look.main
-    return look.quiet >= STABLE and (look.main_busy or 0.0) < 0.5 and (main is None or main.phase != "exit")
-
-
 def _children(looks: Sequence[Look], stats: dict[int, processes.Stat]) -> list[Asked]:
     """The Python children to ask for stacks: only of ranks that wait for their data or for a child."""
     asked: list[Asked] = []
@@ -732,9 +715,3 @@ def _joined(before: Process | None, after: Process) -> Process:
         children=before.children,
         last_change=before.last_change,
     )
-
-
-def verdict_age(snapshot: Snapshot, ranks: Sequence[int]) -> float | None:
-    """Seconds from the last change among these ranks' records to the decision."""
-    changes = [process.last_change for process in snapshot.processes if process.rank in ranks and process.last_change]
-    return max(0.0, snapshot.taken_at - max(changes)) if changes else None

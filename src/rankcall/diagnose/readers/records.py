@@ -318,7 +318,9 @@ class Record:
 def process_from_record(record: Record) -> Process:
     """All that the record itself says of its process; whether it lives is for others to add."""
     identity = record.identity()
-    groups = _with_recorded(record.groups(), ring := record.ring(record.groups()))
+    groups = record.groups()
+    ring = record.ring(groups)
+    groups = _with_recorded(groups, ring)
     initialized = identity.get("initialized")
     return Process(
         host=_text(identity.get("host")),

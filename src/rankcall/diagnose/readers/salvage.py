@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
+from rankcall.diagnose.readers.log_tail import log_tail
 from rankcall.diagnose.readers.records import Record, process_from_record
 from rankcall.snapshot import Exit, Process, Snapshot
 
 _ATTEMPT = re.compile(r"attempt-(\d+)$")
 _MOST_RECORDS = 65_536
-_TAIL = 16_384
 _MOST_RUN_FILE = 16 << 20
 
 
@@ -71,28 +71,11 @@ def _processes(attempt: Path) -> list[Process]:
             msgspec.structs.replace(thread, stable_for=max(0.0, end_of_all - slot.time))
             for thread, slot in zip(process.threads, slots, strict=False)
         )
+        logs = sorted((attempt / "logs").glob(f"*-rank{process.rank}.stderr"))[:1]
         end = Exit(signal=9, killed_by_launcher=True) if process.exit_note is None else Exit()
-        found.append(
-            msgspec.structs.replace(
-                process, state="gone", exit=end, threads=threads, log_tail=_log_tail(attempt, process.rank)
-            )
-        )
+        found.append(msgspec.structs.replace(process, state="gone", exit=end, threads=threads, log_tail=log_tail(logs)))
     ranks = [process for process in found if process.initialized != "no"]
     return ranks or found
-
-
-def _log_tail(attempt: Path, rank: int | None) -> tuple[str, ...]:
-    for path in sorted((attempt / "logs").glob(f"*-rank{rank}.stderr")):
-        try:
-            if not path.is_file():
-                continue
-            with path.open("rb") as file:
-                file.seek(max(0, path.stat().st_size - _TAIL))
-                text = file.read(_TAIL).decode("utf-8", "replace")
-        except OSError:
-            continue
-        return tuple(line[:500] for line in text.splitlines()[-40:])
-    return ()
 
 
 def _run_file(path: Path) -> _RunFile:
