@@ -204,7 +204,7 @@ def floor() -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=4000)
+    parser.add_argument("--steps", type=int, default=8000)
     parser.add_argument("--milliseconds", type=float, default=10.0)
     parser.add_argument("--repeat", type=int, default=1)
     parser.add_argument("--part", choices=["1", "2", "both"], default="both")
