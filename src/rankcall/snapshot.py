@@ -141,6 +141,7 @@ class Event(msgspec.Struct, frozen=True):
     nth: int | None = None
     step: int | None = None
     site: Frame | None = None
+    ended: float | None = None  # when its completion was noticed; None: not completed, or nobody noticed
 
 
 class Counters(msgspec.Struct, frozen=True):
@@ -207,6 +208,23 @@ class Child(msgspec.Struct, frozen=True):
     busy: float | None = None
 
 
+class Dump(msgspec.Struct, frozen=True):
+    """The flight-recorder dump that a process's events were read from.
+
+    `stale`: the other ranks finished operations that this dump has not seen, so it was taken before theirs; what
+    the rank did after `newest` is not known. `whole`: it still held the first operation of the process.
+    """
+
+    file: str
+    version: str = ""
+    entries: int = 0
+    oldest: float | None = None
+    newest: float | None = None
+    written: float | None = None  # when the file was
+    whole: bool = False
+    stale: bool = False
+
+
 class Process(msgspec.Struct, frozen=True):
     """One process that is, or was started to be, a rank.
 
@@ -248,6 +266,7 @@ class Process(msgspec.Struct, frozen=True):
     log_tail: tuple[str, ...] = ()
     clock_offset: float = 0.0
     notes: tuple[str, ...] = ()  # what could not be seen, in words
+    dump: Dump | None = None
 
     @property
     def rank(self) -> int | None:
@@ -267,7 +286,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """All ranks at one moment.
 
     `reason`: why it was taken: stall (the watcher saw no progress), exit (a rank ended), end (the job is over),
-    interrupt (Ctrl-C), request. `quiet_for` is how long no rank has moved, `stall_after` the limit in force.
+    interrupt (Ctrl-C), request. `origin`: files when it was put together from dumps and stacks that a job left
+    behind, so that nobody looked at its processes. `quiet_for` is how long no rank has moved, `stall_after` the limit in force.
     `outcome` is None while the job runs. `sources` holds the text of the user's files that sites point into.
     `launcher_error` is the launcher's own failure, beside or before the ranks (a port in use, say).
     """
@@ -275,6 +295,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     taken_at: float
     schema: str = SNAPSHOT_SCHEMA
     version: str = __version__
+    origin: Literal["watch", "files"] = "watch"
     reason: Literal["stall", "exit", "end", "interrupt", "request"] = "request"
     command: tuple[str, ...] = ()
     run_dir: str | None = None
@@ -291,6 +312,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     launcher_error: ExceptionNote | None = None
     last_lines: tuple[str, ...] = ()  # kernel or cgroup lines about killed processes
     notes: tuple[str, ...] = ()
+    # Members by group key, as runs (first, last): a large job's groups are told once, not once a rank.
+    group_members: dict[str, tuple[tuple[int, int], ...]] = {}
 
 
 def snapshot_to_json(snapshot: Snapshot) -> bytes:

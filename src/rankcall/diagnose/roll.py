@@ -16,6 +16,8 @@ SETTLED_S = 0.4  # two looks half a second apart, less the looks' own length
 
 LINGERING_S = 0.5  # between a process's last word and its end; more means that it did not end by itself
 
+MOST_MEMBERS = 1 << 20  # of one run of ranks in a snapshot; a larger one was not written by rankcall
+
 # A library that fails while the interpreter ends: `terminate called without an active exception`, or a null pointer.
 _TEARDOWN_SIGNALS = (6, 11)
 
@@ -230,12 +232,15 @@ def call_roll(snapshot: Snapshot) -> Roll:
         claims=claims,
         strangers=tuple(strangers),
         program=Program(snapshot.sources),
-        members=_members(standings),
+        members=_members(snapshot, standings),
     )
 
 
-def _members(standings: dict[int, Standing]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {}
+def _members(snapshot: Snapshot, standings: dict[int, Standing]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {
+        key: tuple(rank for first, last in runs for rank in range(first, min(last, first + MOST_MEMBERS) + 1))
+        for key, runs in snapshot.group_members.items()
+    }
     for standing in standings.values():
         for group in standing.process.groups:
             if group.members and len(group.members) >= len(found.get(group.key, ())):
