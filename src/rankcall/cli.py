@@ -26,11 +26,12 @@ _P = ParamSpec("_P")
 
 
 class ReportFormat(str, Enum):
-    """What `why` writes. The picture is for documents."""
+    """What `why` writes. The picture is for documents, the trace for Perfetto and chrome://tracing."""
 
     terminal = "terminal"
     json = "json"
     svg = "svg"
+    perfetto = "perfetto"
 
 
 class PageFormat(str, Enum):
@@ -176,29 +177,48 @@ def _run_for_help(
 @app.command(
     "why",
     short_help="Say which rank did not arrive, and why.",
-    epilog="Example:  rankcall why rankcall-runs/20260131-0312-train-a1b2c3",
+    epilog="Examples:  rankcall why run-folder/;  rankcall why dumps/",
 )
 @_verb
 def why(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="RUN_DIR|FILE", help="A run's folder, or its snapshot.json.", show_default=False),
+        typer.Argument(
+            metavar="RUN_DIR|DUMP_DIR|FILES",
+            help="A run's folder or its snapshot.json; or flight-recorder dumps and stacks (py-spy, faulthandler, gdb, "
+            "pystack) of any job, as files or folders.",
+            show_default=False,
+        ),
     ] = None,
     format: Annotated[ReportFormat, typer.Option("--format", help="What to write.")] = ReportFormat.terminal,
     output: OutputOption = None,
+    world_size: Annotated[
+        int | None,
+        typer.Option("--world-size", min=1, metavar="N", help="Ranks of the job, where the dumps do not say it."),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            "--save-snapshot", metavar="FILE", help="Write all that was read as one snapshot, to judge again."
+        ),
+    ] = None,
     lang: LangOption = Lang.en,
     no_color: NoColorOption = False,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="The verdict's sentence only.")] = False,
     verbose: VerboseOption = False,
 ) -> int:
-    """Say which rank did not arrive, from a recorded run; without RUN_DIR, from the job now running here.
+    """Say which rank did not arrive: from a recorded run, or from what any job left behind.
+
+    Without arguments: from the job now running here.
 
     Exit code 0: nothing to explain. 1: a verdict, or a finding. 2: nothing that could be read.
     """
     from rankcall.render.output import Target
+    from rankcall.render.page import Detail
     from rankcall.why import Wanted, answer
 
-    wanted = Wanted(format.value, lang.value, "quiet" if quiet else "verbose" if verbose else "normal")
+    detail: Detail = "quiet" if quiet else "verbose" if verbose else "normal"
+    wanted = Wanted(format.value, lang.value, detail, world_size, save)
     return answer(paths or [], wanted, Target(output, color=False if no_color else None))
 
 

@@ -274,6 +274,21 @@ class Process(msgspec.Struct, frozen=True):
         return self.claimed_rank if self.claimed_rank is not None else self.launcher_rank
 
 
+class Shift(msgspec.Struct, frozen=True):
+    """Ranks whose calls are those of the others up to a place, and from there on the same again, moved by `count`:
+    they `skipped` the calls that `calls` begins to tell, or made them in addition (`extra`). `last_common` is the
+    call before them; `others` are some of the ranks that agree. `differs`: they made another call at one place, and
+    nothing after it is the same again."""
+
+    kind: Literal["skipped", "extra", "differs"]
+    ranks: tuple[int, ...]
+    others: tuple[int, ...]
+    group: str
+    count: int
+    calls: tuple[Event, ...] = ()
+    last_common: Event | None = None
+
+
 class PortHolder(msgspec.Struct, frozen=True):
     """Who listens on a port of this host."""
 
@@ -287,7 +302,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 
     `reason`: why it was taken: stall (the watcher saw no progress), exit (a rank ended), end (the job is over),
     interrupt (Ctrl-C), request. `origin`: files when it was put together from dumps and stacks that a job left
-    behind, so that nobody looked at its processes. `quiet_for` is how long no rank has moved, `stall_after` the limit in force.
+    behind, so that nobody looked at its processes. `quiet_for` is how long no rank has moved, `stall_after` the
+    limit in force.
     `outcome` is None while the job runs. `sources` holds the text of the user's files that sites point into.
     `launcher_error` is the launcher's own failure, beside or before the ranks (a port in use, say).
     """
@@ -314,6 +330,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
     # Members by group key, as runs (first, last): a large job's groups are told once, not once a rank.
     group_members: dict[str, tuple[tuple[int, int], ...]] = {}
+    shifts: tuple[Shift, ...] = ()
 
 
 def snapshot_to_json(snapshot: Snapshot) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,10 +15,11 @@ from rankcall.findings import Report
 from rankcall.render.output import Target
 from rankcall.render.page import Detail, current_folder
 from rankcall.render.plain import line
+from rankcall.render.progress import Progress
 from rankcall.render.words import Language
 from rankcall.snapshot import Snapshot
 
-Format = Literal["terminal", "json", "svg"]
+Format = Literal["terminal", "json", "svg", "perfetto"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,21 +29,91 @@ class Wanted:
     format: Format = "terminal"
     lang: Language = "en"
     detail: Detail = "normal"
+    world_size: int | None = None
+    save_snapshot: Path | None = None
 
 
 def answer(paths: Sequence[Path], wanted: Wanted, target: Target) -> int:
-    """Print the verdict on one recorded run, or on the job now running here. Returns the exit code.
+    """Print the verdict on one recorded run, on what any job left behind, or on the job now running here.
 
-    Raises RankcallError for anything that cannot be read.
+    Returns the exit code. Raises RankcallError for anything that cannot be read.
     """
-    if len(paths) > 1:
-        raise RankcallError(f"why reads one run at a time; {len(paths)} were named.")
-    if paths:
-        report, snapshot = _recorded(paths[0])
-    else:
+    report: Report
+    snapshot: Snapshot | None
+    if not paths:
         report, snapshot = _running()
+    elif len(paths) == 1 and _is_recorded(paths[0]):
+        report, snapshot = _recorded(paths[0])
+    elif runs := [path for path in paths if path.exists() and _is_recorded(path)]:
+        raise RankcallError(f"why reads one run at a time, or dumps and stacks; {len(paths)} paths were named, and "
+                            f"{runs[0]} is a run of rankcall's.")  # fmt: skip
+    else:
+        report, snapshot = _left(paths, wanted, Progress())
+    if wanted.save_snapshot is not None:
+        _save(snapshot, wanted.save_snapshot)
     target.put(_rendered(report, snapshot, wanted, target))
     return report.exit_code
+
+
+def _save(snapshot: Snapshot | None, path: Path) -> None:
+    from rankcall.snapshot import snapshot_to_json
+
+    if snapshot is None:
+        raise RankcallError("there is no snapshot to save: a report alone was read.")
+    try:
+        path.write_bytes(snapshot_to_json(snapshot))
+    except OSError as error:
+        raise RankcallError(f"{path} cannot be written: {error.strerror or error}.") from error
+
+
+def explain_files(
+    paths: Sequence[Path], *, world_size: int | None = None, progress: Callable[[int, int], None] | None = None
+) -> Report:
+    """The report on what a job left behind: flight-recorder dumps and stacks, files or folders, from any launcher.
+
+    For other tools to call: prints nothing, needs no torch, and reads every file as untrusted data, in processes of
+    its own that are gone when it returns. `world_size` is the number of ranks where the files do not say it;
+    `progress(done, all)` is called for each file. Raises RankcallError when nothing could be read.
+    """
+    return _of_files(paths, world_size=world_size, progress=progress)[0]
+
+
+def _of_files(
+    paths: Sequence[Path],
+    *,
+    world_size: int | None = None,
+    whole_rings: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Report, Snapshot]:
+    from rankcall.diagnose.readers.left_files import read_left_files
+
+    left = read_left_files(paths, world_size=world_size, whole_rings=whole_rings, progress=progress)
+    report = _judged(left.snapshot, None)
+    data = dict(report.data)
+    if left.unreadable:
+        data["unreadable"] = [{"file": name, "reason": reason} for name, reason in left.unreadable]
+    if left.snapshot.notes:
+        data["notes"] = list(left.snapshot.notes)
+    return msgspec.structs.replace(report, data=data), left.snapshot
+
+
+def _left(paths: Sequence[Path], wanted: Wanted, progress: Progress) -> tuple[Report, Snapshot]:
+    try:
+        return _of_files(
+            paths,
+            world_size=wanted.world_size,
+            whole_rings=wanted.format == "perfetto",
+            progress=progress,
+        )
+    finally:
+        progress.clear()
+
+
+def _is_recorded(path: Path) -> bool:
+    """A run folder of rankcall's, or one of its files."""
+    from rankcall.diagnose.readers.run_folder import looks_recorded
+
+    return looks_recorded(path)
 
 
 def _recorded(path: Path) -> tuple[Report, Snapshot | None]:
@@ -122,6 +193,12 @@ def _rendered(report: Report, snapshot: Snapshot | None, wanted: Wanted, target:
         from rankcall.render.json import to_json
 
         return to_json(report)
+    if wanted.format == "perfetto":
+        from rankcall.render.perfetto import to_perfetto
+
+        if snapshot is None:
+            raise RankcallError("a report alone has no timeline; name the run's folder or its snapshot.json.")
+        return to_perfetto(report, snapshot)
     if wanted.format == "svg":
         from rankcall.render.svg import to_svg
 

@@ -81,6 +81,8 @@ def _fixes(own: tuple[str, ...], general: tuple[str, ...]) -> tuple[str, ...]:
 
 def _detected_after(draft: Draft, roll: Roll) -> float | None:
     """Seconds between the last change among the records involved and the look that this was judged from."""
+    if roll.snapshot.origin == "files":
+        return None  # nobody was looking
     involved = draft.involved or (*draft.culprits, *draft.waiting)
     changes = []
     for rank in involved:

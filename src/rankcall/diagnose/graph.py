@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from rankcall.diagnose.kinds import algorithm
@@ -37,18 +38,7 @@ class Graph:
 
     def waiting_for(self, roots: tuple[int, ...]) -> tuple[int, ...]:
         """The waiting ranks that some of these roots hold up."""
-        reverse: dict[int, list[int]] = {}
-        for rank, others in self.blockers.items():
-            for other in others:
-                reverse.setdefault(other, []).append(rank)
-        seen: set[int] = set()
-        todo = list(roots)
-        while todo:
-            for rank in reverse.get(todo.pop(), ()):
-                if rank not in seen:
-                    seen.add(rank)
-                    todo.append(rank)
-        return tuple(sorted(seen - set(roots)))
+        return tuple(sorted(Waiters(self.blockers).of(roots) - set(roots)))
 
 
 def numbers_of(standing: Standing) -> dict[str, int]:
@@ -86,7 +76,8 @@ def build(roll: Roll) -> Graph:
             shared[key] = frozenset(_missing(roll, rank, wait, numbers))
         blockers[rank] = shared[key]
     unexplained = tuple(sorted(rank for rank, others in blockers.items() if not others))
-    roots = sorted({other for others in blockers.values() for other in others} - set(blockers))
+    awaited = frozenset().union(*_distinct(blockers))
+    roots = sorted(awaited - set(blockers))
     held = _held_by(blockers, set(roots) | set(unexplained))
     return Graph(blockers, tuple(roots), _cycles(blockers, held), unexplained)
 
@@ -104,12 +95,22 @@ def _missing(roll: Roll, rank: int, wait: Wait, numbers: dict[int, dict[str, int
             if other not in roll.standings or roll.standings[other].process.initialized == "no"
         }
     members = roll.members.get(wait.group, ())
+    if wait.kind != "new-group" and wait.seq is not None and roll.snapshot.origin == "files":
+        return {member for member in members if not _stands_there(roll, member, wait, numbers)}
     if wait.kind == "new-group":
         members = members or tuple(roll.standings)
         return {m for m in members if m in roll.standings and not _in_new_group(roll.standings[m])}
     if wait.seq is None:
         return _not_in_step(roll, rank, wait, members, numbers)
     return {member for member in members if numbers.get(member, {}).get(wait.group, 0) < wait.seq}
+
+
+def _stands_there(roll: Roll, member: int, wait: Wait, numbers: dict[int, dict[str, int]]) -> bool:
+    """True when the member has put this operation on its queue and no older one keeps it back."""
+    if numbers.get(member, {}).get(wait.group, 0) < (wait.seq or 0):
+        return False
+    own = roll.standings[member].wait if member in roll.standings else None
+    return own is None or (own.group == wait.group and own.kind == wait.kind and own.seq == wait.seq)
 
 
 def _in_new_group(standing: Standing) -> bool:
@@ -165,24 +166,55 @@ def _answers(wait: Wait | None, wanted: str, rank: int, tag: int | None) -> bool
     )
 
 
+def _distinct(blockers: dict[int, frozenset[int]]) -> list[frozenset[int]]:
+    """Thousands of ranks share one set: each of them once."""
+    return list({id(others): others for others in blockers.values()}.values())
+
+
+class Waiters:
+    """Who waits for a rank, without an edge for each pair: thousands of ranks wait for thousands in one group."""
+
+    def __init__(self, blockers: dict[int, frozenset[int]]) -> None:
+        self._by_set: dict[int, list[int]] = {}
+        for rank, others in blockers.items():
+            self._by_set.setdefault(id(others), []).append(rank)
+        self._sets: dict[int, list[int]] = {}
+        for others in _distinct(blockers):
+            for other in others:
+                self._sets.setdefault(other, []).append(id(others))
+
+    def of(self, ranks: Iterable[int]) -> set[int]:
+        """The ranks that wait for one of these, directly or through others."""
+        todo, opened, found = list(ranks), set[int](), set[int]()
+        while todo:
+            for number in self._sets.get(todo.pop(), ()):
+                if number in opened:
+                    continue
+                opened.add(number)
+                new = [rank for rank in self._by_set[number] if rank not in found]
+                found.update(new)
+                todo += new
+        return found
+
+
 def _held_by(blockers: dict[int, frozenset[int]], ends: set[int]) -> set[int]:
     """The waiting ranks from which a root or an unexplained wait can be reached: no circle of their own."""
-    reverse: dict[int, list[int]] = {}
-    for rank, others in blockers.items():
-        for other in others:
-            reverse.setdefault(other, []).append(rank)
-    held: set[int] = set()
-    todo = list(ends)
-    while todo:
-        for rank in reverse.get(todo.pop(), ()):
-            if rank not in held:
-                held.add(rank)
-                todo.append(rank)
-    return held
+    return Waiters(blockers).of(ends)
 
 
 def _cycles(blockers: dict[int, frozenset[int]], held: set[int]) -> tuple[tuple[int, ...], ...]:
-    """The strongly connected sets of more than one rank (Tarjan's algorithm, without recursion)."""
+    """The strongly connected sets of more than one rank (Tarjan's algorithm, without recursion).
+
+    A set that many ranks wait for is a node of its own (a negative number), so that there is one edge to each of its
+    members and not one from every rank.
+    """
+    sets = {id(others): -1 - number for number, others in enumerate(_distinct(blockers))}
+    edges: dict[int, list[int]] = {}
+    for rank, others in blockers.items():
+        node = sets[id(others)]
+        edges[rank] = [node]
+        if node not in edges:
+            edges[node] = sorted((other for other in others if other in blockers and other not in held), reverse=True)
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     on_stack: set[int] = set()
@@ -191,35 +223,34 @@ def _cycles(blockers: dict[int, frozenset[int]], held: set[int]) -> tuple[tuple[
     for start in sorted(blockers):
         if start in index or start in held:
             continue
-        work: list[tuple[int, list[int]]] = [(start, sorted(blockers[start]))]
+        work: list[tuple[int, list[int]]] = [(start, list(edges[start]))]
         index[start] = low[start] = len(index)
         stack.append(start)
         on_stack.add(start)
         while work:
-            rank, others = work[-1]
-            if others:
-                other = others.pop()
-                if other not in blockers or other in held:
-                    continue
+            node, others_left = work[-1]
+            if others_left:
+                other = others_left.pop()
                 if other not in index:
                     index[other] = low[other] = len(index)
                     stack.append(other)
                     on_stack.add(other)
-                    work.append((other, sorted(blockers[other])))
+                    work.append((other, list(edges[other])))
                 elif other in on_stack:
-                    low[rank] = min(low[rank], index[other])
+                    low[node] = min(low[node], index[other])
                 continue
             work.pop()
             if work:
-                low[work[-1][0]] = min(low[work[-1][0]], low[rank])
-            if low[rank] == index[rank]:
+                low[work[-1][0]] = min(low[work[-1][0]], low[node])
+            if low[node] == index[node]:
                 members: list[int] = []
                 while True:
                     member = stack.pop()
                     on_stack.discard(member)
                     members.append(member)
-                    if member == rank:
+                    if member == node:
                         break
-                if len(members) > 1:
-                    found.append(tuple(sorted(members)))
+                ranks = sorted(member for member in members if member >= 0)
+                if len(ranks) > 1:
+                    found.append(tuple(ranks))
     return tuple(found)

@@ -200,7 +200,7 @@ def _symmetric(roll: Roll, graph: Graph) -> Draft | None:
             return draft
     if (draft := _new_group(roll, graph) or swallowed(roll, graph)) is not None:
         return draft
-    if graph.cycles and (draft := _inversion(roll, graph)) is not None:
+    if graph.cycles and (draft := inversion(roll, graph, max(graph.cycles, key=len))) is not None:
         return draft
     if not differences:
         return None
@@ -263,9 +263,8 @@ def _new_group(roll: Roll, graph: Graph) -> Draft | None:
     )
 
 
-def _inversion(roll: Roll, graph: Graph) -> Draft | None:
+def inversion(roll: Roll, graph: Graph, circle: tuple[int, ...]) -> Draft | None:
     """A circle of waits over several groups: they were entered in different orders."""
-    circle = max(graph.cycles, key=len)
     groups: dict[str, list[int]] = {}
     for rank in circle:
         wait = roll.standings[rank].wait
@@ -302,8 +301,7 @@ def _inversion(roll: Roll, graph: Graph) -> Draft | None:
 
 def group_name(roll: Roll, key: str) -> str:
     """The group as a person would say it: `the default group`, `group mesh_data (0, 2)`, `the group of ranks 0, 1`."""
-    groups = [group for s in roll.standings.values() for group in s.process.groups]
-    found = next((group for group in groups if group.key == key), None)
+    found = roll.groups.get(key)
     members = roll.members.get(key, ())
     if found is None or not members:
         return f"group {key}"
@@ -311,7 +309,6 @@ def group_name(roll: Roll, key: str) -> str:
         return "the default group"
     if found.description and found.description != "undefined":
         return f"group {found.description} ({words.span_text(members)})"
-    alike = [group.key for group in groups if group.members == members and group.key != key]
-    if alike:
+    if any(other != key and roll.members.get(other) == members for other in roll.groups):
         return f"group number {found.incarnation + 1} of ranks {words.span_text(members)}"
     return f"the group of ranks {words.span_text(members)}"

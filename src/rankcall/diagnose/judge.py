@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rankcall.diagnose import crash, handling, hang, launcher, mismatch, notes, rows, start
+from rankcall.diagnose import crash, dumped, handling, hang, launcher, mismatch, notes, rows, start
 from rankcall.diagnose.drafts import Draft, to_finding, to_verdict
 from rankcall.diagnose.graph import Graph, build
 from rankcall.diagnose.roll import Roll, call_roll
@@ -28,12 +28,15 @@ def diagnose(snapshot: Snapshot) -> Report:
     The verdict is None when nothing is wrong, nothing is proven yet, or nothing can be told; notes say which.
     """
     roll = with_waits(call_roll(snapshot))
-    draft = verdict_of(roll)
+    causes = _causes(roll)
+    draft = dumped.together(causes) if causes else None
     evidence: list[Evidence] = []
     verdict = to_verdict(draft, roll, evidence) if draft is not None else None
-    beside = notes.silent_mismatches(roll, draft)
+    beside = notes.silent_mismatches(roll, draft) if snapshot.origin == "watch" else []
     if snapshot.outcome == "completed":
         beside = notes.notes(roll) + beside
+    if len(causes) > 1:
+        beside = [(cause, "error") for cause in causes] + beside
     findings: list[Finding] = [to_finding(found, roll, evidence, severity) for found, severity in beside]
     stands_still = snapshot.stalled or snapshot.outcome == "hung" or roll.over
     text = unknown(roll, build(roll)) if verdict is None and stands_still else ""
@@ -43,10 +46,18 @@ def diagnose(snapshot: Snapshot) -> Report:
         outcome=_outcome(snapshot, roll, draft),
         verdict=verdict,
         findings=tuple(findings),
-        ranks=rows.rows(roll),
+        ranks=rows.rows(roll, _awaited(roll)),
         evidence=tuple(evidence),
         data={"unknown": text} if text else {},
     )
+
+
+def _awaited(roll: Roll) -> frozenset[int]:
+    """Ranks that others wait for and that wait in nothing; asked only where no process was looked at."""
+    if roll.snapshot.origin == "watch" or not roll.snapshot.stalled:
+        return frozenset()
+    known = roll.standings
+    return frozenset(rank for rank in build(roll).roots if rank in known and not known[rank].thread.stack)
 
 
 def _job(snapshot: Snapshot, roll: Roll) -> Job:
@@ -66,6 +77,14 @@ def _outcome(snapshot: Snapshot, roll: Roll, draft: Draft | None) -> Outcome | N
     if roll.over or snapshot.launcher_error is not None:
         return "crashed"
     return "hung" if draft is not None and (draft.proven or snapshot.stalled) else None
+
+
+def _causes(roll: Roll) -> list[Draft]:
+    """The drafts that may be shown now: one, unless only dumps are left, which may show several independent causes."""
+    if any(standing.process.dump is not None for standing in roll.standings.values()):
+        return dumped.judge(roll, build(roll))
+    draft = verdict_of(roll)
+    return [draft] if draft is not None else []
 
 
 def verdict_of(roll: Roll) -> Draft | None:

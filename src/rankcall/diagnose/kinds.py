@@ -14,18 +14,21 @@ _SPELLINGS: dict[str, tuple[str, ...]] = {
     "all_gather": (
         "allgather", "allgather_base", "all_gather_into_tensor", "all_gather_single", "all_gather_tensor",
         "allgather_coalesced", "all_gather_coalesced", "allgather_into_tensor_coalesced", "all_gather_object",
-        "all_gather_into_tensor_coalesced", "all_gather_tensor_autograd", "all_gather",
+        "all_gather_into_tensor_coalesced", "all_gather_tensor_autograd", "all_gather_base", "all_gather_v",
+        "all_gather",
     ),
     "reduce_scatter": (
         "reducescatter", "reduce_scatter_base", "reduce_scatter_tensor", "reduce_scatter_single",
-        "reduce_scatter_tensor_coalesced", "reduce_scatter_coalesced", "reduce_scatter",
+        "reduce_scatter_tensor_coalesced", "reduce_scatter_coalesced", "reduce_scatter_v", "reduce_scatter",
     ),
-    "all_to_all": ("alltoall", "alltoall_base", "all_to_all_single", "all_to_all_base", "all_to_all"),
+    "all_to_all": (
+        "alltoall", "alltoall_base", "all_to_all_single", "all_to_all_base", "all_to_all_v_single", "all_to_all",
+    ),
     "broadcast": ("broadcast_object_list", "broadcast_coalesced", "broadcast_oop", "broadcast"),
     "reduce": ("reduce_oop", "reduce"),
     "gather": ("gather_object", "gather"),
     "scatter": ("scatter_object_list", "scatter"),
-    "barrier": ("barrier",),
+    "barrier": ("barrier", "all_reduce_barrier"),  # NCCL's barrier is an all_reduce of one element
     "monitored_barrier": ("monitoredbarrier", "monitored_barrier"),
 }  # fmt: skip
 _ALGORITHM = {spelling: name for name, spellings in _SPELLINGS.items() for spelling in spellings}

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from rankcall.diagnose import echoes
 from rankcall.diagnose.frames import innermost_user
 from rankcall.diagnose.log_text import exception_in_log
 from rankcall.diagnose.source import Program
-from rankcall.snapshot import Event, ExceptionNote, Frame, Process, Snapshot, Thread, Wait
+from rankcall.snapshot import Event, ExceptionNote, Frame, Group, Process, Snapshot, Thread, Wait
 
 SETTLED_S = 0.4  # two looks half a second apart, less the looks' own length
 
@@ -98,6 +99,15 @@ class Roll:
     def hosts(self, ranks: Iterable[int]) -> tuple[str, ...]:
         found = dict.fromkeys(self.host(rank) for rank in ranks)
         return tuple(host for host in found if host)
+
+    @cached_property
+    def groups(self) -> dict[str, Group]:
+        """Each group as the lowest rank that knows it does."""
+        found: dict[str, Group] = {}
+        for standing in self.standings.values():
+            for group in standing.process.groups:
+                found.setdefault(group.key, group)
+        return found
 
     @property
     def over(self) -> bool:

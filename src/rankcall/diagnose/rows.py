@@ -13,11 +13,12 @@ from rankcall.snapshot import Process
 MOST_FRAMES = 30
 
 
-def rows(roll: Roll) -> tuple[RankRow, ...]:
-    """Rows in the order of the ranks; ranks that nobody started come as rows without a process."""
+def rows(roll: Roll, awaited: frozenset[int] = frozenset()) -> tuple[RankRow, ...]:
+    """Rows in the order of the ranks; ranks that nobody started come as rows without a process. `awaited`: ranks that
+    others wait for, of which nothing but that is known."""
     found = []
     for rank, standing in roll.standings.items():
-        found.append(_row(roll, standing))
+        found.append(_row(roll, standing, missing=rank in awaited))
         for process in roll.claims.get(rank, ()):
             if process is not standing.process and process.exit is None:
                 found.append(_other_claim(process))
@@ -38,7 +39,7 @@ def _other_claim(process: Process) -> RankRow:
     )  # fmt: skip
 
 
-def _row(roll: Roll, standing: Standing) -> RankRow:
+def _row(roll: Roll, standing: Standing, *, missing: bool) -> RankRow:
     process, thread = standing.process, standing.thread
     wait = standing.wait
     phase_for = None
@@ -48,8 +49,8 @@ def _row(roll: Roll, standing: Standing) -> RankRow:
     return RankRow(
         rank=standing.rank,
         host=process.host,
-        pid=process.pid,
-        state=state_of(roll, standing),
+        pid=process.pid or None,
+        state="missing" if missing else state_of(roll, standing),
         step=steps_of(standing) if process.recorded else None,
         phase=thread.phase if process.recorded else None,
         phase_for_s=round(phase_for, 1) if phase_for is not None else None,

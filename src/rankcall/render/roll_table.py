@@ -35,7 +35,7 @@ def draw_roll_call(console: Console, page: Page, report: Report) -> None:
     hosts = sorted({row.host for row in report.ranks})
     title = Text(page.words("roll-call"), "bold")
     where = plain.line(hosts[0], 60) if len(hosts) == 1 else page.words("hosts", count=len(hosts))
-    title.append(f"  {page.words.ranks(len(report.ranks))}, {where}", "not bold dim")
+    title.append(f"  {page.words.ranks(len(report.ranks))}{', ' if where else ''}{where}", "not bold dim")
     console.print()
     console.print(title)
     _table(console, page, call.lines, _columns(page, call.lines, one_host=len(hosts) == 1))
@@ -46,7 +46,7 @@ def draw_roll_call(console: Console, page: Page, report: Report) -> None:
 def _columns(page: Page, lines: Sequence[RollLine], *, one_host: bool) -> list[Column]:
     """What is least missed on a narrow screen yields first."""
     word = page.words
-    same_world = len({line.world_size for line in lines}) == 1
+    same_world = len({line.world_size for line in lines if line.world_size}) < 2
     hosts = tuple("" if one_host else line.host for line in lines)
     worlds = tuple("" if same_world else line.world_size for line in lines)
     devices = tuple(line.devices if page.verbose else "" for line in lines)

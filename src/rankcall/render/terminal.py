@@ -108,6 +108,7 @@ def draw(console: Console, page: Page, report: Report) -> None:
         _rivals(console, page, verdict)
     _findings(console, page, report.findings)
     _incidents(console, page, report)
+    _unreadable(console, page, report)
     if verdict is not None or report.outcome != "completed" or page.verbose:
         draw_roll_call(console, page, report)
     if page.verbose:
@@ -225,6 +226,21 @@ def _incidents(console: Console, page: Page, report: Report) -> None:
             text.append(f" ({page.words('incident.withdrawn', duration=after)})", "dim")
         items.append(("-", text))
     _section(console, page.words("incidents"), _marked(items))
+
+
+def _unreadable(console: Console, page: Page, report: Report) -> None:
+    """Files that gave nothing, and what had to be guessed about the others."""
+    items = []
+    files = report.data.get("unreadable")
+    known = [one for one in files if isinstance(one, dict)] if isinstance(files, list) else []
+    for one in known if page.verbose else known[:MOST_FINDINGS]:
+        name, reason = str(one.get("file", "")), str(one.get("reason", ""))
+        items.append(("-", _prose(f"{page.words('unreadable')}: {plain.short_path(name, page.base)}: {reason}")))
+    if len(known) > len(items):
+        items.append(("-", Text(page.words("findings.more", count=len(known) - len(items)), "dim")))
+    notes = report.data.get("notes")
+    items += [("-", _prose(str(note))) for note in (notes if isinstance(notes, list) else [])[:MOST_FINDINGS]]
+    _section(console, page.words("files"), _marked(items))
 
 
 def _same(one: Verdict, other: Verdict) -> bool:

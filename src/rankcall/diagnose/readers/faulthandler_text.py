@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 
+from rankcall.diagnose.readers.stack_sample import (
+    LONGEST_TEXT,
+    MOST_FRAMES,
+    MOST_THREADS,
+    StackSample,
+    made_thread,
+    with_main,
+)
 from rankcall.snapshot import Frame
 
-_THREAD = re.compile(r"^(?:Current thread|Thread) 0x([0-9a-fA-F]+)(?: \[([^\]]*)\])? \(most recent call first\):")
-_FRAME = re.compile(r'^  File "(.*)", line (\d+|\?\?\?) in (.*)$')
+_THREAD = re.compile(
+    r"^\s*(Current thread|Thread) 0x([0-9a-fA-F]+)(?: \[([^\]]*)\])?(?: \[[^\]]*\])? \(most recent call first\):"
+)
+_FRAME = re.compile(r'^\s*File "(.*)", line (\d+|\?\?\?) in (.*)$')
 _ESCAPE = re.compile(r"\\x([0-9a-fA-F]{2})|\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})")
-_MOST_FRAMES = 200
-_MOST_THREADS = 500
+_BEGINNING = re.compile(r"^\s*(Fatal Python error:|Timeout \(\d+:\d\d:\d\d)")
 
 
 def threads_from_faulthandler(text: str) -> list[tuple[int, tuple[Frame, ...]]]:
@@ -20,14 +30,13 @@ def threads_from_faulthandler(text: str) -> list[tuple[int, tuple[Frame, ...]]]:
     for line in text.splitlines():
         head = _THREAD.match(line)
         if head:
-            if len(threads) >= _MOST_THREADS:
+            if len(threads) >= MOST_THREADS:
                 break
-            threads.append((int(head.group(1), 16), []))
+            threads.append((int(head.group(2), 16), []))
             continue
-        frame = _FRAME.match(line)
-        if frame and threads and len(threads[-1][1]) < _MOST_FRAMES:
-            number = int(frame.group(2)) if frame.group(2).isdigit() else 0
-            threads[-1][1].append(Frame(_plain(frame.group(1)), number, _plain(frame.group(3))))
+        frame = _frame(line)
+        if frame and threads and len(threads[-1][1]) < MOST_FRAMES:
+            threads[-1][1].append(frame)
     return [(thread, tuple(frames)) for thread, frames in threads]
 
 
@@ -41,6 +50,50 @@ def fatal_stack(text: str) -> tuple[Frame, ...]:
     current = part.find("Current thread 0x")
     threads = threads_from_faulthandler(part[current:]) if current >= 0 else []
     return threads[0][1] if threads else ()
+
+
+def samples_from_faulthandler(lines: Iterable[str]) -> list[StackSample]:
+    """Each look at a process. Nothing says where the next process begins when several wrote to one file, but the main
+    thread comes last, and ends in the script's `<module>`."""
+    found: list[StackSample] = []
+    look: list[tuple[int, str, list[Frame]]] = []
+    for line in lines:
+        head = _THREAD.match(line)
+        if head is not None:
+            tid = int(head.group(2), 16)
+            if look and (_is_main(look[-1][2]) or any(tid == other for other, _, _ in look)):
+                found += _sample(look)
+                look = []
+            if len(look) < MOST_THREADS:
+                look.append((tid, head.group(3) or "", []))
+        elif _BEGINNING.match(line):
+            found += _sample(look)
+            look = []
+        elif look and len(look[-1][2]) < MOST_FRAMES:
+            frame = _frame(line)
+            if frame is not None:
+                look[-1][2].append(frame)
+    return found + _sample(look)
+
+
+def _is_main(frames: Sequence[Frame]) -> bool:
+    return bool(frames) and frames[-1].function == "<module>"
+
+
+def _sample(look: Sequence[tuple[int, str, list[Frame]]]) -> list[StackSample]:
+    threads = [made_thread(tid, frames, name=name) for tid, name, frames in look if frames]
+    if not threads:
+        return []
+    main = max((at for at, thread in enumerate(threads) if _is_main(thread.frames)), default=len(threads) - 1)
+    return [StackSample(None, "", None, "", with_main(threads, main))]
+
+
+def _frame(line: str) -> Frame | None:
+    found = _FRAME.match(line)
+    if found is None:
+        return None
+    number = int(found.group(2)) if found.group(2).isdecimal() and len(found.group(2)) < 10 else 0
+    return Frame(_plain(found.group(1))[:LONGEST_TEXT], number, _plain(found.group(3))[:LONGEST_TEXT])
 
 
 def _plain(text: str) -> str:

@@ -17,6 +17,7 @@ RUN_FILE, SNAPSHOT_FILE, REPORT_FILE = "run.json", "snapshot.json", "report.json
 
 # 4,096 ranks with full rings are below this; a file that is larger was not written by rankcall.
 LARGEST_FILE = 2 * 1024**3
+_SNIFFED = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,28 @@ def read_recorded(path: Path) -> Recorded:
         raise _unreadable(path, error) from error
     except RecursionError as error:
         raise RankcallError(f"{_named(path)} is nested deeper than anything rankcall writes.") from error
+
+
+def looks_recorded(path: Path) -> bool:
+    """True for what only rankcall writes, or what cannot be looked at (then `read_recorded` says why): a run's
+    folder, a folder of runs, a snapshot or a report."""
+    try:
+        if path.is_dir():
+            names = _names(path)
+            ours = {RUN_FILE, SNAPSHOT_FILE, REPORT_FILE} & names
+            return bool(ours) or not names or any((path / name / RUN_FILE).is_file() for name in names)
+        if not path.is_file():
+            return True
+        with open(path, "rb") as file:
+            start = file.read(_SNIFFED)
+    except (OSError, RankcallError):
+        return True
+    ours = start.lstrip()[:1] == b"{" and b'"rankcall.' in start
+    return ours or not start or (path.suffix == ".json" and not _is_dump_or_stack(start))
+
+
+def _is_dump_or_stack(start: bytes) -> bool:
+    return any(mark in start for mark in (b'"entries"', b'"pg_config"', b'"pg_status"', b'"frames"', b'"thread'))
 
 
 def is_unfinished(path: Path) -> bool:

@@ -1,0 +1,398 @@
+"""The verdict on a job of which only flight-recorder dumps are left: nobody looked at its processes.
+
+Each independent cause is a draft of its own. A rank that others wait for and that itself waits in nothing is a root,
+and so is a rank without a dump, unless it may be held up like the others.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+
+from rankcall.diagnose import mismatch, p2p, roots, words
+from rankcall.diagnose.drafts import TIE, Draft
+from rankcall.diagnose.graph import Graph, Waiters
+from rankcall.diagnose.hang import group_name, inversion
+from rankcall.diagnose.mismatch import Difference
+from rankcall.diagnose.roll import Roll
+from rankcall.findings import Evidence, Rival
+from rankcall.snapshot import Event, Shift, Wait
+
+_RACE_S = 0.05  # clocks of two machines agree about as well
+MOST_NAMED = 3  # causes that one sentence can tell
+
+
+def judge(roll: Roll, graph: Graph) -> list[Draft]:
+    """All independent causes, the most telling first; empty when nothing is wrong, or nothing can be told."""
+    if not graph.blockers:
+        return []
+    found = _contradictions(roll, graph)
+    if roll.snapshot.stalled:
+        named = {rank for draft in found for rank in draft.culprits}
+        found += _absent(roll, graph, [rank for rank in _standing_roots(roll, graph) if rank not in named])
+        found += _without_dump(roll, graph, found)
+    return sorted(found, key=lambda draft: (-len(draft.waiting), draft.culprits))
+
+
+def together(drafts: Sequence[Draft]) -> Draft:
+    """Several independent causes as one verdict: all their ranks, and a sentence for each."""
+    if len(drafts) == 1:
+        return drafts[0]
+    first = drafts[0]
+    culprits = tuple(sorted({rank for draft in drafts for rank in draft.culprits}))
+    told = [draft.sentence for draft in drafts[:MOST_NAMED]]
+    rest = f"; and {len(drafts) - MOST_NAMED} more below" if len(drafts) > MOST_NAMED else ""
+    return dataclasses.replace(
+        first,
+        culprits=culprits,
+        proven=all(draft.proven for draft in drafts),
+        confidence=min(draft.confidence for draft in drafts),
+        sentence=f"{len(drafts)} causes that have nothing to do with each other: {'; '.join(told)}{rest}",
+        waiting=tuple(sorted({rank for draft in drafts for rank in draft.waiting} - set(culprits))),
+        evidence=tuple(one for draft in drafts for one in draft.evidence),
+    )
+
+
+# --- calls that exclude one another ----------------------------------------------------------------------------------
+
+
+def _contradictions(roll: Roll, graph: Graph) -> list[Draft]:
+    """What holds whenever the dumps were taken: moved calls, different calls at one number, circles of waits."""
+    found: list[Draft] = []
+    shifts = [shift for shift in roll.snapshot.shifts if shift.kind != "differs"]
+    standing = set(_standing_roots(roll, graph))
+    explained: set[int] = set()
+    differences = at_waits(roll, graph)
+    for shift in shifts:
+        ranks = set(shift.ranks)
+        in_circle = any(ranks & set(cycle) for cycle in graph.cycles)
+        in_difference = any(ranks & set(difference.calls) for difference in differences)
+        missing = bool(ranks & standing) and roll.snapshot.stalled
+        if in_circle or in_difference or missing:
+            found.append(_shifted(roll, graph, shift))
+            explained |= ranks
+    for difference in differences:
+        if not explained & set(difference.calls):
+            found.append(_different(roll, graph, difference))
+            explained |= set(found[-1].culprits)
+    pairs = None
+    for cycle in graph.cycles:
+        if explained & set(cycle) or _held_up(graph, cycle, explained):
+            continue
+        if any((wait := roll.standings[rank].wait) is not None and wait.kind == "p2p" for rank in cycle):
+            pairs = pairs or p2p.judge(roll, graph)
+            if pairs is not None and pairs not in found:
+                found.append(pairs)
+                continue
+        draft = inversion(roll, graph, cycle)
+        if draft is not None:
+            found.append(draft)
+    if pairs is None and not found and (lonely := _lonely(roll, graph)) is not None:
+        found.append(lonely)
+    return found
+
+
+def _held_up(graph: Graph, cycle: Sequence[int], culprits: Iterable[int]) -> bool:
+    """True when a rank of the circle waits for one that is named already."""
+    return bool(set(cycle) & Waiters(graph.blockers).of(culprits))
+
+
+def _lonely(roll: Roll, graph: Graph) -> Draft | None:
+    """A send or receive whose other side has gone on, in no circle."""
+    waits = [wait for rank in graph.waiting if (wait := roll.standings[rank].wait) is not None and wait.kind == "p2p"]
+    live = [rank for rank in graph.roots if rank in roll.standings]
+    return p2p.judge(roll, graph) if waits and not live else None
+
+
+def at_waits(roll: Roll, graph: Graph) -> list[Difference]:
+    """The differences at operations that somebody waits in, and that the library cannot get over."""
+    keys = {
+        (wait.group, wait.seq)
+        for rank in graph.waiting
+        if (wait := roll.standings[rank].wait) is not None and wait.seq is not None
+    }
+    return [d for d in mismatch.differences(roll) if (d.group, d.seq) in keys and mismatch.breaks(d)]
+
+
+def _different(roll: Roll, graph: Graph, difference: Difference) -> Draft:
+    draft = mismatch.judge(roll, difference, _behind(graph, difference.calls))
+    if not difference.tie or len(draft.culprits) < len(difference.calls):
+        return draft
+    # Two against two: ranks that do the same in another group tell which side is the odd one.
+    odd = {rank for shift in roll.snapshot.shifts for rank in shift.ranks} & set(difference.calls)
+    if not odd or len(odd) == len(difference.calls):
+        return draft
+    others = next((shift.others for shift in roll.snapshot.shifts if odd & set(shift.ranks)), ())
+    agree = words.ranks_text([rank for rank in others if rank not in odd])
+    return dataclasses.replace(
+        draft,
+        culprits=tuple(sorted(odd)),
+        confidence=0.85,
+        sentence=draft.sentence.replace("; nothing tells which side is wrong", "")
+        + f"; {agree} did at this place what the other side does",
+        where=next((call.site for rank, call in difference.calls.items() if rank in odd), draft.where),
+        waiting=tuple(rank for rank in (*draft.waiting, *difference.calls) if rank not in odd),
+    )
+
+
+def _behind(graph: Graph, ranks: Iterable[int]) -> tuple[int, ...]:
+    return tuple(sorted(Waiters(graph.blockers).of(ranks)))
+
+
+def _shifted(roll: Roll, graph: Graph, shift: Shift) -> Draft:
+    """Ranks that left calls out, or made calls of their own, before anything hung."""
+    who = roll.place_name(shift.ranks[0]) if len(shift.ranks) == 1 else words.ranks_text(shift.ranks)
+    call = shift.calls[0] if shift.calls else None
+    name = _call_text(roll, call) if call is not None else "a call"
+    more = f" and {words.count(shift.count - 1, 'more call')}" if shift.count > 1 else ""
+    others = words.ranks_text(shift.others)
+    waiting = _behind(graph, shift.ranks)
+    before = shift.last_common
+    after = f"after {_call_text(roll, before)}{words.at(before.site)} " if before is not None else ""
+    if shift.kind == "skipped":
+        did = f"did not make {name}{words.at(call.site) if call else ''}{more}, which {others} made"
+    else:
+        did = f"made {name}{words.at(call.site) if call else ''}{more}, which {others} did not make"
+    return Draft(
+        pitfall="data-dependent-skip" if shift.kind == "skipped" else "lone-collective",
+        culprits=shift.ranks,
+        confidence=0.85,
+        proven=False,
+        sentence=f"{after}{who} {did}: from there on its calls are the others' calls, moved by "
+        f"{words.count(shift.count, 'call')}",
+        why="Moved calls pair with the wrong ones of the other ranks and finish without a word as long as they are "
+        "alike; the job stands still where they differ or run out, far from the cause.",
+        where=call.site if call is not None else None,
+        waiting=tuple(rank for rank in waiting if rank not in shift.ranks),
+        rivals=(
+            Rival("lone-collective" if shift.kind == "skipped" else "data-dependent-skip", 0.2,
+                  "Does the line stand under a condition on the rank, or on this rank's data?"),
+        ),
+        evidence=tuple(
+            Evidence("flight recorder", text, shift.ranks[0], roll.host(shift.ranks[0]), event.time)
+            for event, text in _shift_evidence(roll, shift)
+        ),
+        involved=(*shift.ranks, *waiting),
+    )  # fmt: skip
+
+
+def _shift_evidence(roll: Roll, shift: Shift) -> list[tuple[Event, str]]:
+    found = []
+    if shift.last_common is not None:
+        event = shift.last_common
+        found.append((event, f"the last call that agrees: {_call_text(roll, event)}{words.at(event.site)}"))
+    for event in shift.calls:
+        whose = f"made by {words.ranks_text(shift.others)}" if shift.kind == "skipped" else "made here alone"
+        found.append((event, f"{_call_text(roll, event)}{words.at(event.site)}, {whose}"))
+    return found
+
+
+def _call_text(roll: Roll, event: Event) -> str:
+    number = f" number {event.seq}" if event.seq is not None else ""
+    group = f" of {group_name(roll, event.group)}" if event.group else ""
+    return f"{words.operation(event)}{number}{group}"
+
+
+# --- ranks that did not come -----------------------------------------------------------------------------------------
+
+
+def _standing_roots(roll: Roll, graph: Graph) -> list[int]:
+    """Ranks that others wait for, whose own dump is of the same moment and shows no wait."""
+    return [rank for rank in graph.roots if rank in roll.standings and not _stale(roll, rank)]
+
+
+def _stale(roll: Roll, rank: int) -> bool:
+    dump = roll.standings[rank].process.dump
+    return dump is None or dump.stale
+
+
+def _absent(roll: Roll, graph: Graph, ranks: Sequence[int]) -> list[Draft]:
+    """One draft for each rank that did not come; those held up at one place by the same operation are one cause."""
+    found: list[Draft] = []
+    by_call: dict[tuple[str, int | None], list[int]] = {}
+    for rank in ranks:
+        wait = _first_wait_for(roll, graph, rank)
+        by_call.setdefault((wait.group, wait.seq) if wait is not None else ("", rank), []).append(rank)
+    for together_at in by_call.values():
+        stacks = [rank for rank in together_at if roll.standings[rank].thread.stack]
+        if stacks:
+            found.append(roots.judge(roll, stacks, graph.waiting_for(tuple(stacks))))
+        rest = tuple(rank for rank in together_at if rank not in stacks)
+        if rest:
+            found.append(_did_not_come(roll, graph, rest))
+    return found
+
+
+def _did_not_come(roll: Roll, graph: Graph, ranks: tuple[int, ...]) -> Draft:
+    waiting = graph.waiting_for(ranks)
+    wait = _first_wait_for(roll, graph, ranks[0])
+    who = roll.place_name(ranks[0]) if len(ranks) == 1 else words.ranks_text(ranks)
+    last = next(iter(reversed(roll.standings[ranks[0]].process.ring)), None)
+    if last is None:
+        stands = f"{words.verb(ranks, 'Its dump shows', 'Their dumps show')} no operation at all."
+    else:
+        stands = (
+            f"The last call of {roll.place_name(ranks[0])} is {_call_text(roll, last)}{words.at(last.site)}, and it is "
+            "done: it waits in nothing, and stands in its own code after that line."
+        )
+    return Draft(
+        pitfall="process-stuck",
+        culprits=ranks,
+        confidence=0.7,
+        proven=False,
+        sentence=f"{who} did not come to {_wait_text(roll, wait)}{_held(waiting)}",
+        why=f"{stands} Who waits in another call only passes this wait on.",
+        where=last.site if last is not None and last.site is not None else None,
+        waiting=waiting,
+        fix=(f"If the job still runs: `py-spy dump --pid PID` of {who} shows its line.",),
+        rivals=(
+            Rival("rank-left-early", 0.2, f"Has the process of {who} ended, and with which code? See its log's end."),
+            Rival("loader-stalled", 0.2, "Its stack is in a DataLoader."),
+            Rival("data-dependent-skip", 0.15, "Did it leave out a call that the others made?"),
+        ),
+        evidence=_evidence(roll, graph, ranks),
+        involved=(*ranks, *waiting),
+    )  # fmt: skip
+
+
+def _held(waiting: Sequence[int]) -> str:
+    if not waiting:
+        return ""
+    return f"; {words.ranks_text(waiting)} {words.verb(waiting, 'waits', 'wait')} because of it"
+
+
+def _wait_text(roll: Roll, wait: Wait | None) -> str:
+    if wait is None:
+        return "its next operation"
+    if wait.kind == "p2p":
+        return f"the other side of a {words.operation(wait)}{words.at(wait.site)}"
+    return f"{words.operation(wait)} number {wait.seq} of {group_name(roll, wait.group)}{words.at(wait.site)}"
+
+
+def _first_wait_for(roll: Roll, graph: Graph, rank: int) -> Wait | None:
+    """The oldest operation in which others wait for this rank itself."""
+    waits = [
+        wait
+        for other, others in graph.blockers.items()
+        if rank in others and (wait := roll.standings[other].wait) is not None
+    ]
+    # Of one operation the newest arrival counts: before it the operation waited for others, too.
+    last: dict[tuple[str, int | None, int | None], Wait] = {}
+    for wait in waits:
+        key = (wait.group, wait.seq, wait.peer)
+        if key not in last or (wait.since or 0.0) > (last[key].since or 0.0):
+            last[key] = wait
+    return min(last.values(), key=lambda wait: (wait.since or 0.0, wait.group), default=None)
+
+
+def _evidence(roll: Roll, graph: Graph, ranks: Sequence[int]) -> tuple[Evidence, ...]:
+    found = []
+    for rank in ranks[:8]:
+        standing = roll.standings.get(rank)
+        if standing is None or standing.process.dump is None:
+            continue
+        for event in standing.process.ring[-2:]:
+            text = f"{_call_text(roll, event)}{words.at(event.site)}"
+            found.append(Evidence(f"dump {standing.process.dump.file}", text, rank, standing.process.host, event.time))
+    told: set[tuple[str, int | None]] = set()
+    for rank, others in graph.blockers.items():
+        wait = roll.standings[rank].wait
+        if wait is None or not others & set(ranks) or (wait.group, wait.seq) in told or len(told) >= 8:
+            continue
+        told.add((wait.group, wait.seq))
+        found.append(Evidence("flight recorder", f"waits in {_wait_text(roll, wait)} for {words.ranks_text(others)}",
+                              rank, roll.host(rank), wait.since))  # fmt: skip
+    return tuple(found)
+
+
+# --- ranks without a dump --------------------------------------------------------------------------------------------
+
+
+def _without_dump(roll: Roll, graph: Graph, known: Sequence[Draft]) -> list[Draft]:
+    """Ranks of which nothing is known are suspects, unless they may be held up by a cause that is known."""
+    lost = {rank for rank in graph.roots if rank not in roll.standings or _stale(roll, rank)}
+    if not lost:
+        return []
+    named = {rank for draft in known for rank in draft.culprits}
+    held = _held_with(roll, graph, named, lost)
+    suspects = sorted(lost - held - named)
+    found: list[Draft] = []
+    while suspects:
+        waits = {rank: _first_wait_for(roll, graph, rank) for rank in suspects}
+        since = {rank: wait.since or 0.0 for rank, wait in waits.items() if wait is not None}
+        if not since:
+            break
+        first = min(since.values())
+        chosen = tuple(rank for rank in suspects if since.get(rank, first + 1) <= first + _RACE_S)
+        same = tuple(rank for rank in chosen if waits[rank] is not None and _same_key(waits[rank], waits[chosen[0]]))
+        found.append(_lost(roll, graph, same))
+        named |= set(same)
+        held = _held_with(roll, graph, named, lost)
+        suspects = sorted(lost - held - named)
+    return found
+
+
+def _same_key(one: Wait | None, other: Wait | None) -> bool:
+    return (
+        one is not None and other is not None and (one.group, one.seq, one.peer) == (other.group, other.seq, other.peer)
+    )
+
+
+def _held_with(roll: Roll, graph: Graph, named: set[int], lost: set[int]) -> set[int]:
+    """The ranks that wait because of the named ones; a lost rank too, if it is a member of a group that does: it may
+    stand in that group's operation like the others."""
+    waiters = Waiters(graph.blockers)
+    held = waiters.of(named)
+    while True:
+        groups = {
+            wait.group
+            for rank in held
+            if (wait := roll.standings[rank].wait) is not None
+            and wait.kind != "p2p"
+            and graph.blockers[rank] & (named | held) - (lost - held)
+        }
+        partners = {
+            wait.peer for rank in held
+            if (wait := roll.standings[rank].wait) is not None and wait.kind == "p2p" and wait.peer is not None
+        }  # fmt: skip
+        new = {
+            rank
+            for rank in lost - held - named
+            if rank in partners - lost or any(rank in roll.members.get(group, ()) for group in groups)
+        }
+        if not new:
+            return held
+        held |= new
+        held |= waiters.of(named | held)
+
+
+def _lost(roll: Roll, graph: Graph, ranks: tuple[int, ...]) -> Draft:
+    waiting = graph.waiting_for(ranks)
+    wait = _first_wait_for(roll, graph, ranks[0])
+    stale = [rank for rank in ranks if rank in roll.standings]
+    who = words.ranks_text(ranks)
+    if len(stale) == len(ranks):
+        left = f"{who} left a dump from before the others stood still"
+    else:
+        left = f"{who} left no dump"
+    return Draft(
+        pitfall="process-stuck",
+        culprits=ranks,
+        confidence=0.6 if len(ranks) == 1 else TIE,
+        proven=False,
+        sentence=f"{left}, and everybody else who takes part in {_wait_text(roll, wait)} has come{_held(waiting)}",
+        why="A process that has died, or hangs where even the recorder's own thread cannot run, leaves no dump: of all "
+        "ranks it is the prime suspect. Every rank with a dump waits for another.",
+        where=None,
+        waiting=waiting,
+        fix=(
+            f"Look at the end of the log of {who}, and at `dmesg -T` on its host, for when it fell silent.",
+        ),
+        rivals=(
+            Rival("crashed-by-signal", 0.3, f"The launcher's last lines say with which code or signal {who} ended."),
+            Rival("host-out-of-memory", 0.25, "`dmesg -T | grep -i 'killed process'` on its host."),
+            Rival("rank-left-early", 0.15, f"Does the log of {who} end as if all were done?"),
+        ),
+        evidence=_evidence(roll, graph, ranks),
+        involved=(*ranks, *waiting),
+    )  # fmt: skip

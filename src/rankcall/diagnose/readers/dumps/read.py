@@ -1,0 +1,77 @@
+"""Files that a job left -> the snapshot of its ranks, from their flight-recorder dumps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from rankcall.diagnose import graph as wait_for
+from rankcall.diagnose.readers.dumps import shifts
+from rankcall.diagnose.readers.dumps.files import Named, place
+from rankcall.diagnose.readers.dumps.members import Fleet, gather
+from rankcall.diagnose.readers.dumps.pool import Unreadable, read_all
+from rankcall.diagnose.readers.dumps.rings import Ring
+from rankcall.diagnose.readers.dumps.shared import Shared
+from rankcall.diagnose.readers.dumps.to_snapshot import snapshot_of
+from rankcall.diagnose.roll import call_roll
+from rankcall.diagnose.waits import with_waits
+from rankcall.snapshot import Snapshot
+
+_MOST_SUSPECTED = 64  # ranks of one group compared when a root is known
+
+
+@dataclass(frozen=True, slots=True)
+class DumpsRead:
+    """`snapshot` is None when no file could be read."""
+
+    snapshot: Snapshot | None
+    unreadable: tuple[Unreadable, ...]
+
+
+def read_dumps(
+    files: Sequence[Named],
+    *,
+    world_size: int | None = None,
+    whole_rings: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> DumpsRead:
+    """Read these dumps, each in a worker under limits, and lay the ranks side by side."""
+    shared = Shared()
+    by_path = {file.source.path: file for file in files}
+    read: list[tuple[Named, Ring]] = []
+    unreadable: list[Unreadable] = []
+    for answer in read_all([file.source for file in files], shared, progress=progress):
+        if isinstance(answer, Unreadable):
+            unreadable.append(answer)
+        else:
+            read.append((by_path[answer.path], answer))
+    unreadable.sort(key=lambda one: str(one.path))
+    if not read:
+        return DumpsRead(None, tuple(unreadable))
+    read.sort(key=lambda pair: str(pair[0].source.path))
+    placed, notes = place(read, shared.members)
+    left_out = sum(ring.left_out for _, ring in read)
+    if left_out:
+        notes.append(f"{left_out} entries were not as torch writes them, and left out.")
+    fleet = gather(placed, shared, world_size)
+    snapshot = snapshot_of(fleet, notes=notes, whole_rings=whole_rings)
+    return DumpsRead(_with_shifts(fleet, snapshot), tuple(unreadable))
+
+
+def _with_shifts(fleet: Fleet, snapshot: Snapshot) -> Snapshot:
+    """Look for calls that were skipped long ago, where ranks wait and it may explain why."""
+    roll = with_waits(call_roll(snapshot))
+    graph = wait_for.build(roll)
+    roots = {rank for rank in graph.roots if rank in fleet.members and not fleet.members[rank].stale}
+    waited: dict[str, None] = {}
+    for rank in graph.waiting:
+        wait = roll.standings[rank].wait
+        if wait is None or wait.kind != "collective" or wait.group not in fleet.groups:
+            continue
+        small = fleet.groups[wait.group].size <= _MOST_SUSPECTED
+        if not roots or (graph.blockers[rank] & roots and small):
+            waited[wait.group] = None
+    found = shifts.find(fleet, list(waited)) if waited else []
+    return msgspec.structs.replace(snapshot, shifts=tuple(found)) if found else snapshot

@@ -1,0 +1,103 @@
+"""One rank's dump as columns: its ring of operations, oldest first."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rankcall.diagnose.readers.dumps.reduce import P2P
+
+
+@dataclass(frozen=True)
+class GroupSeen:
+    """A group as one dump names it. `pg_id` tells incarnations of one name apart, and means nothing on other ranks.
+    Numbers are None where the ring and the status hold none."""
+
+    pg_id: int
+    name: str
+    description: str
+    backend: str
+    first: int | None
+    last: int | None
+    done: int | None
+
+
+@dataclass(eq=False)
+class Ring:
+    """The columns of one file. `calls` and `stacks` hold numbers of the shared tables; times are nanoseconds, 0 for
+    none; `open` are the places of the entries that were not done."""
+
+    path: Path
+    version: str
+    library: str
+    host: str
+    rank: int | None  # as the file itself says it; most do not
+    left_out: int
+    whole: bool
+    usual_gap: float
+    timeout_s: float | None
+    config: tuple[tuple[str, str, int], ...]
+    groups: tuple[GroupSeen, ...]
+    open: Sequence[int]
+    written: float
+    group: array[int]
+    seq: array[int]
+    calls: array[int]
+    flags: bytes
+    created: array[int]
+    ended: array[int]
+    stacks: array[int]
+
+    def __len__(self) -> int:
+        return len(self.seq)
+
+    @property
+    def newest(self) -> float | None:
+        """When its last operation began, in seconds."""
+        return self.created[-1] / 1e9 if self.created else None
+
+    @cached_property
+    def places(self) -> dict[int, list[int]]:
+        """The places of each group's collectives, by group number."""
+        found: dict[int, list[int]] = {}
+        for number in range(len(self.groups)):
+            found[number] = []
+        flags = self.flags
+        for place, number in enumerate(self.group):
+            found[number].append(place)
+        if any(flag & P2P for flag in set(flags)):
+            found = {number: [p for p in places if not flags[p] & P2P] for number, places in found.items()}
+        return found
+
+
+def ring_from(
+    path: Path, written: float, header: dict[str, Any], columns: dict[str, array[int]], config: Sequence[Sequence[Any]]
+) -> Ring:
+    """Put a worker's answer together; `config` has its member lists as numbers of the shared table."""
+    status = header["status"]
+    numbers = {name: dict(header[name]) for name in ("first", "last", "done")}
+    groups = []
+    for at, (pg_id, name, description, backend) in enumerate(header["groups"]):
+        enqueued, _, completed = status.get(str(pg_id), (-1, -1, -1))
+        last, done = numbers["last"].get(at, -1), numbers["done"].get(at, -1)
+        groups.append(GroupSeen(
+            pg_id, name, description, backend,
+            numbers["first"].get(at), _known(max(last, enqueued)), _known(max(done, completed)),
+        ))  # fmt: skip
+    return Ring(
+        path=path, version=header["version"], library=header["library"], host=header["host"], rank=header["rank"],
+        left_out=header["left_out"], whole=header["first_record"] == 0, usual_gap=header["gap"],
+        timeout_s=header["timeout_ms"] / 1000 if header["timeout_ms"] else None,
+        config=tuple((name, description, members) for name, description, members in config),
+        groups=tuple(groups), open=header["open"], written=written,
+        group=columns["group"], seq=columns["seq"], calls=columns["call"], flags=columns["flags"].tobytes(),
+        created=columns["created"], ended=columns["ended"], stacks=columns["stack"],
+    )  # fmt: skip
+
+
+def _known(number: int) -> int | None:
+    return number if number >= 0 else None

@@ -1,0 +1,78 @@
+"""What a job left behind, whoever started it -> one snapshot: flight-recorder dumps, stacks, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rankcall.diagnose.readers.dumps.files import Named, looks_like_dump, named, regular_files
+from rankcall.diagnose.readers.dumps.read import read_dumps
+from rankcall.errors import RankcallError
+from rankcall.snapshot import Snapshot
+
+# progress(done, all)
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftFiles:
+    """The snapshot, the files that could not be read with the reason of each, and how many were something else."""
+
+    snapshot: Snapshot
+    unreadable: tuple[tuple[str, str], ...]
+    others: int
+
+
+def read_left_files(
+    paths: Sequence[Path],
+    *,
+    world_size: int | None = None,
+    whole_rings: bool = False,
+    progress: Progress | None = None,
+) -> LeftFiles:
+    """Read every dump and every stack under these paths, folders with all that is in them.
+
+    `world_size`: how many ranks the job had, where the files do not say. `whole_rings` keeps every event, for a
+    timeline. Raises RankcallError when a path does not exist or nothing could be read.
+    """
+    for path in paths:
+        if not path.exists():
+            raise RankcallError(
+                f"{path} does not exist; expected flight-recorder dumps, stacks, or the folder of a run."
+            )
+    dumps: list[Named] = []
+    rest: list[Named] = []
+    for path, about in regular_files(paths):
+        (dumps if looks_like_dump(path) else rest).append(named(path, about))
+    # An empty or damaged file among dumps was meant to be one: it is read, and what is wrong with it is said.
+    series = {file.series for file in dumps}
+    dumps += [file for file in rest if file.series in series]
+    others = sum(1 for file in rest if file.series not in series)
+    read = read_dumps(
+        dumps,
+        world_size=world_size,
+        whole_rings=whole_rings,
+        progress=(lambda done: progress(done, len(dumps))) if progress is not None else None,
+    )
+    unreadable = tuple((str(one.path), one.reason) for one in read.unreadable)
+    if read.snapshot is None:
+        raise RankcallError(_nothing(paths, unreadable, others))
+    return LeftFiles(read.snapshot, unreadable, others)
+
+
+def _nothing(paths: Sequence[Path], unreadable: Sequence[tuple[str, str]], others: int) -> str:
+    where = ", ".join(str(path) for path in paths[:3]) + (" and others" if len(paths) > 3 else "")
+    if unreadable:
+        name, reason = unreadable[0]
+        more = f" (and {len(unreadable) - 1} more)" if len(unreadable) > 1 else ""
+        return f"nothing in {where} could be read: {name}: {reason}{more}."
+    if len(paths) == 1 and paths[0].is_file():
+        return f"{where} is neither a flight-recorder dump nor a stack, nor anything that rankcall wrote."
+    if len(paths) == 1:
+        where += " is not the folder of a run, and"
+    found = f"none of its {others} files is" if others else "it holds no file that is"
+    return (
+        f"{where} {found} a flight-recorder dump or a stack. NCCL writes dumps to TORCH_FR_DUMP_TEMP_FILE (or "
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE) followed by the rank."
+    )
