@@ -278,7 +278,7 @@ class Shift(msgspec.Struct, frozen=True):
     """Ranks whose calls are those of the others up to a place, and from there on the same again, moved by `count`:
     they `skipped` the calls that `calls` begins to tell, or made them in addition (`extra`). `last_common` is the
     call before them; `others` are some of the ranks that agree. `differs`: they made another call at one place, and
-    nothing after it is the same again."""
+    nothing after it is the same again; `calls` are theirs and the others'."""
 
     kind: Literal["skipped", "extra", "differs"]
     ranks: tuple[int, ...]

@@ -9,9 +9,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from rankcall.diagnose import mismatch, p2p, roots, words
 from rankcall.diagnose.drafts import TIE, Draft
-from rankcall.diagnose.graph import Graph, Waiters
+from rankcall.diagnose.graph import Graph, Waiters, numbers_of
 from rankcall.diagnose.hang import group_name, inversion
 from rankcall.diagnose.mismatch import Difference
 from rankcall.diagnose.roll import Roll
@@ -29,7 +31,8 @@ def judge(roll: Roll, graph: Graph) -> list[Draft]:
     found = _contradictions(roll, graph)
     if roll.snapshot.stalled:
         named = {rank for draft in found for rank in draft.culprits}
-        found += _absent(roll, graph, [rank for rank in _standing_roots(roll, graph) if rank not in named])
+        standing = [*_standing_roots(roll, graph), *_idle(roll, graph)]
+        found += _absent(roll, graph, [rank for rank in standing if rank not in named])
         found += _without_dump(roll, graph, found)
     return sorted(found, key=lambda draft: (-len(draft.waiting), draft.culprits))
 
@@ -59,7 +62,7 @@ def together(drafts: Sequence[Draft]) -> Draft:
 def _contradictions(roll: Roll, graph: Graph) -> list[Draft]:
     """What holds whenever the dumps were taken: moved calls, different calls at one number, circles of waits."""
     found: list[Draft] = []
-    shifts = [shift for shift in roll.snapshot.shifts if shift.kind != "differs"]
+    shifts = [shift for shift in roll.snapshot.shifts if shift.kind != "differs" or _in_pair(shift)]
     standing = set(_standing_roots(roll, graph))
     explained: set[int] = set()
     differences = at_waits(roll, graph)
@@ -68,7 +71,7 @@ def _contradictions(roll: Roll, graph: Graph) -> list[Draft]:
         in_circle = any(ranks & set(cycle) for cycle in graph.cycles)
         in_difference = any(ranks & set(difference.calls) for difference in differences)
         missing = bool(ranks & standing) and roll.snapshot.stalled
-        if in_circle or in_difference or missing:
+        if in_circle or in_difference or missing or (_in_pair(shift) and roll.snapshot.stalled):
             found.append(_shifted(roll, graph, shift))
             explained |= ranks
     for difference in differences:
@@ -79,6 +82,10 @@ def _contradictions(roll: Roll, graph: Graph) -> list[Draft]:
     for cycle in graph.cycles:
         if explained & set(cycle) or _held_up(graph, cycle, explained):
             continue
+        alone = _left_out(roll, graph, cycle)
+        if alone is not None:
+            found.append(alone)
+            continue
         if any((wait := roll.standings[rank].wait) is not None and wait.kind == "p2p" for rank in cycle):
             pairs = pairs or p2p.judge(roll, graph)
             if pairs is not None and pairs not in found:
@@ -87,9 +94,43 @@ def _contradictions(roll: Roll, graph: Graph) -> list[Draft]:
         draft = inversion(roll, graph, cycle)
         if draft is not None:
             found.append(draft)
-    if pairs is None and not found and (lonely := _lonely(roll, graph)) is not None:
+    if pairs is None and not found and roll.snapshot.stalled and (lonely := _lonely(roll, graph)) is not None:
         found.append(lonely)
     return found
+
+
+def _left_out(roll: Roll, graph: Graph, cycle: Sequence[int]) -> Draft | None:
+    """A circle that one rank alone makes: it stands in a later call than the others of its program, and has not made
+    the one that they wait for. Whether it left that out or would have made it later, it is the one that differs."""
+    for shift in roll.snapshot.shifts:
+        if (
+            shift.kind != "differs"
+            or not shift.others
+            or len(shift.ranks) != 1
+            or shift.ranks[0] not in cycle
+            or len(shift.calls) < 2
+        ):
+            continue
+        rank, missed = shift.ranks[0], shift.calls[1]
+        group = roll.groups.get(shift.group)
+        waits = [
+            wait for other in cycle if rank in graph.blockers[other] and (wait := _wait_of(roll, other)) is not None
+        ]
+        if group is None or not any(wait.group == shift.group for wait in waits):
+            continue
+        own_groups = {wait.group for other in cycle if (wait := _wait_of(roll, other)) is not None}
+        if len(own_groups) == len(cycle) > 2:
+            continue  # each waits in a group of its own: nobody stands apart
+        if any((number := numbers_of(roll.standings[rank]).get(wait.group)) is not None and wait.seq is not None
+               and number >= wait.seq for wait in waits if wait.group == shift.group):  # fmt: skip
+            continue  # it has made that call too, only later than another one
+        return _shifted(roll, graph, msgspec.structs.replace(shift, kind="skipped", count=1, calls=(missed,)))
+    return None
+
+
+def _in_pair(shift: Shift) -> bool:
+    """About a send or receive, not about a group's collectives."""
+    return any(call.kind in ("send", "recv") for call in shift.calls)
 
 
 def _held_up(graph: Graph, cycle: Sequence[int], culprits: Iterable[int]) -> bool:
@@ -99,24 +140,28 @@ def _held_up(graph: Graph, cycle: Sequence[int], culprits: Iterable[int]) -> boo
 
 def _lonely(roll: Roll, graph: Graph) -> Draft | None:
     """A send or receive whose other side has gone on, in no circle."""
-    waits = [wait for rank in graph.waiting if (wait := roll.standings[rank].wait) is not None and wait.kind == "p2p"]
-    live = [rank for rank in graph.roots if rank in roll.standings]
-    return p2p.judge(roll, graph) if waits and not live else None
+    held = Waiters(graph.blockers).of((*graph.roots, *graph.unexplained))
+    free = [rank for rank in graph.waiting if rank not in held and (wait := roll.standings[rank].wait) is not None
+            and wait.kind == "p2p"]  # fmt: skip
+    return p2p.judge(roll, graph) if free else None
 
 
 def at_waits(roll: Roll, graph: Graph) -> list[Difference]:
-    """The differences at operations that somebody waits in, and that the library cannot get over."""
+    """The differences at operations that somebody waits in."""
     keys = {
         (wait.group, wait.seq)
         for rank in graph.waiting
         if (wait := roll.standings[rank].wait) is not None and wait.seq is not None
     }
-    return [d for d in mismatch.differences(roll) if (d.group, d.seq) in keys and mismatch.breaks(d)]
+    found = [d for d in mismatch.differences(roll) if (d.group, d.seq) in keys]
+    loud = [d for d in found if mismatch.breaks(d)]
+    # A difference that libraries pass over in silence is still all there is to say of a call that nobody came out of.
+    return loud or ([] if graph.roots or graph.cycles else found)
 
 
 def _different(roll: Roll, graph: Graph, difference: Difference) -> Draft:
     draft = mismatch.judge(roll, difference, _behind(graph, difference.calls))
-    if not difference.tie or len(draft.culprits) < len(difference.calls):
+    if not difference.tie:
         return draft
     # Two against two: ranks that do the same in another group tell which side is the odd one.
     odd = {rank for shift in roll.snapshot.shifts for rank in shift.ranks} & set(difference.calls)
@@ -145,10 +190,12 @@ def _shifted(roll: Roll, graph: Graph, shift: Shift) -> Draft:
     call = shift.calls[0] if shift.calls else None
     name = _call_text(roll, call) if call is not None else "a call"
     more = f" and {words.count(shift.count - 1, 'more call')}" if shift.count > 1 else ""
-    others = words.ranks_text(shift.others)
+    others = words.ranks_text(shift.others) if shift.others else ""
     waiting = _behind(graph, shift.ranks)
     before = shift.last_common
     after = f"after {_call_text(roll, before)}{words.at(before.site)} " if before is not None else ""
+    if _in_pair(shift):
+        return _left_habit(roll, shift, who, waiting)
     if shift.kind == "skipped":
         did = f"did not make {name}{words.at(call.site) if call else ''}{more}, which {others} made"
     else:
@@ -176,13 +223,50 @@ def _shifted(roll: Roll, graph: Graph, shift: Shift) -> Draft:
     )  # fmt: skip
 
 
+def _left_habit(roll: Roll, shift: Shift, who: str, waiting: tuple[int, ...]) -> Draft:
+    """A send or receive more or less than in every step before."""
+    rank = shift.ranks[0]
+    call = next(call for call in shift.calls if call.kind in ("send", "recv"))
+    habit = (
+        f"{words.ranks_text(shift.others)} {words.verb(shift.others, 'makes', 'make')} there"
+        if shift.others
+        else ("it makes in every step")
+    )
+    name = f"{words.operation(call)}{words.at(call.site)}"
+    did = {
+        "skipped": f"left out a {name} that {habit}",
+        "extra": f"made a {name} that {'no other rank of its kind' if shift.others else 'no other step'} has",
+        "differs": f"left the order of its sends and receives at a {name}",
+    }[shift.kind]
+    peer = f" rank {call.peer} waits for it, or it for rank {call.peer}." if call.peer is not None else ""
+    return Draft(
+        pitfall="unmatched-send-recv",
+        culprits=shift.ranks,
+        confidence=0.8,
+        proven=False,
+        sentence=f"{who} {did}{_held(tuple(r for r in waiting if r != rank))}",
+        why=f"A send and a receive meet only if both sides make the call.{peer} Its own earlier steps show what it "
+        "makes otherwise.",
+        where=call.site,
+        waiting=tuple(other for other in waiting if other != rank),
+        rivals=(Rival("uneven-steps", 0.15, "Do both sides run the same number of micro-batches in this step?"),),
+        evidence=tuple(
+            Evidence("flight recorder", text, rank, roll.host(rank), event.time)
+            for event, text in _shift_evidence(roll, shift)
+        ),
+        involved=(rank, *waiting),
+    )
+
+
 def _shift_evidence(roll: Roll, shift: Shift) -> list[tuple[Event, str]]:
     found = []
     if shift.last_common is not None:
         event = shift.last_common
         found.append((event, f"the last call that agrees: {_call_text(roll, event)}{words.at(event.site)}"))
     for event in shift.calls:
-        whose = f"made by {words.ranks_text(shift.others)}" if shift.kind == "skipped" else "made here alone"
+        whose = f"made by {words.ranks_text(shift.others)}" if shift.others else "made in the step before"
+        if shift.kind == "extra":
+            whose = "made here alone"
         found.append((event, f"{_call_text(roll, event)}{words.at(event.site)}, {whose}"))
     return found
 
@@ -199,6 +283,26 @@ def _call_text(roll: Roll, event: Event) -> str:
 def _standing_roots(roll: Roll, graph: Graph) -> list[int]:
     """Ranks that others wait for, whose own dump is of the same moment and shows no wait."""
     return [rank for rank in graph.roots if rank in roll.standings and not _stale(roll, rank)]
+
+
+def _idle(roll: Roll, graph: Graph) -> list[int]:
+    """Ranks that nobody waits for yet, and that stand still in no operation while others of their kind are further:
+    a rank that had finished would be as far as any."""
+    furthest: dict[tuple[str, int, str], int] = {}
+    own: dict[int, list[tuple[tuple[str, int, str], int]]] = {}
+    for rank, standing in roll.standings.items():
+        for group in standing.process.groups:
+            role = (group.description, len(roll.members.get(group.key, ())), group.backend)
+            furthest[role] = max(furthest.get(role, 0), group.enqueued or 0)
+            own.setdefault(rank, []).append((role, group.enqueued or 0))
+    return [
+        rank
+        for rank, numbers in own.items()
+        if rank not in graph.blockers
+        and rank not in graph.roots
+        and not _stale(roll, rank)
+        and any(number < furthest[role] for role, number in numbers)
+    ]
 
 
 def _stale(roll: Roll, rank: int) -> bool:
@@ -347,14 +451,15 @@ def _held_with(roll: Roll, graph: Graph, named: set[int], lost: set[int]) -> set
         groups = {
             wait.group
             for rank in held
-            if (wait := roll.standings[rank].wait) is not None
+            if (wait := _wait_of(roll, rank)) is not None
             and wait.kind != "p2p"
             and graph.blockers[rank] & (named | held) - (lost - held)
         }
         partners = {
-            wait.peer for rank in held
-            if (wait := roll.standings[rank].wait) is not None and wait.kind == "p2p" and wait.peer is not None
-        }  # fmt: skip
+            wait.peer
+            for rank in held
+            if (wait := _wait_of(roll, rank)) is not None and wait.kind == "p2p" and wait.peer is not None
+        }
         new = {
             rank
             for rank in lost - held - named
@@ -364,6 +469,11 @@ def _held_with(roll: Roll, graph: Graph, named: set[int], lost: set[int]) -> set
             return held
         held |= new
         held |= waiters.of(named | held)
+
+
+def _wait_of(roll: Roll, rank: int) -> Wait | None:
+    standing = roll.standings.get(rank)
+    return standing.wait if standing is not None else None
 
 
 def _lost(roll: Roll, graph: Graph, ranks: tuple[int, ...]) -> Draft:

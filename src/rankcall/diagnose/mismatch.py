@@ -175,6 +175,8 @@ def _difference(group: str, seq: int, aspect: Aspect, calls: dict[int, Call], va
 def odd_by_history(roll: Roll, difference: Difference) -> tuple[int, ...]:
     """Of the ranks of a tie, those whose size at this line is not what they gave there before."""
     odd = []
+    if any(call.site is None for call in difference.calls.values()):
+        return ()
     for rank, call in difference.calls.items():
         earlier = [
             event.numel

@@ -54,6 +54,8 @@ def _add(standing: Standing, sources: Mapping[str, str]) -> Standing:
     if standing.alive or standing.innocent_end:
         if thread.wait is not None:
             return dataclasses.replace(standing, wait=thread.wait)
+        if standing.process.dump is not None:
+            return standing  # the dump shows every operation, and none that it waits in
         queued = _device_wait(standing)
         if queued is not None:
             return dataclasses.replace(standing, wait=queued)

@@ -35,8 +35,8 @@ _VERDICT, _ABOUT = 0, 1  # the verdict's tracks
 
 
 def to_perfetto(report: Report, snapshot: Snapshot, most_events: int = MOST_EVENTS) -> str:
-    """The trace as JSON, ending in a newline, of at most `most_events` events, if the job has fewer ranks than that
-    has thousands; the newest events are kept."""
+    """The trace as JSON, ending in a newline, of at most `most_events` events, the newest ones. A bound that leaves no
+    room for about a hundred a rank is passed: what each rank is, and its state, are always there."""
     return "".join(trace_parts(report, snapshot, most_events))
 
 
@@ -197,7 +197,7 @@ def _waits_for(scene: Scene) -> list[tuple[DrawnRank, DrawnRank]]:
 def _awaited(
     scene: Scene, waiting: DrawnRank, awaited: Iterable[int], current: dict[int, DrawnRank]
 ) -> DrawnRank | None:
-    """The peer; else the first awaited rank of the wait's group that is not in the same operation."""
+    """The peer; else the first awaited rank of the wait's group that is not in the same operation, so never itself."""
     wait = waiting.wait
     if wait is None:
         return None
@@ -206,7 +206,7 @@ def _awaited(
     members = scene.members(waiting.process, wait.group)
     for rank in awaited:
         other = current.get(rank)
-        if other is None or other is waiting or (members and rank not in members):
+        if other is None or (members and rank not in members):
             continue
         if other.wait is None or _key(other.wait) != _key(wait):
             return other

@@ -178,7 +178,8 @@ class RankTracks:
         if begun or moments or self.phase_since is not None or self.process.handled:
             yield from self._track(PHASES, "phases")
         drawn_to, goes_on = -1, False
-        for (start, event), following in zip(begun, [*begun[1:], None], strict=True):
+        for place, (start, event) in enumerate(begun):
+            following = begun[place + 1] if place + 1 < len(begun) else None
             name, phase = _PHASE_OF_KIND[event.kind]
             end = self.close
             if following is not None:

@@ -72,7 +72,7 @@ class Scene:
         """The culprits first, then by rank."""
         report, attempt = self.report, self.snapshot.attempt
         culprits = frozenset(report.verdict.culprits) if report.verdict is not None else frozenset()
-        rows = {(row.rank, row.host, row.pid): row for row in report.ranks}
+        rows = {(row.rank, row.host, row.pid or None): row for row in report.ranks}
         started = {process.rank for process in self.snapshot.processes}
         absent = [
             Process(host=row.host, pid=0, attempt=attempt, launcher_rank=row.rank)
@@ -93,16 +93,15 @@ class Scene:
             alone = rank is not None and 0 <= rank < _NO_RANK and rank not in used
             ident = rank if alone and rank is not None else _NO_RANK + len(found)
             used.add(ident)
-            is_absent = process.pid == 0 and rank not in started
             found.append(
                 DrawnRank(
                     process=process,
                     number=ident,
-                    row=rows.get((rank, process.host, None if is_absent else process.pid)),
+                    row=rows.get((rank, process.host, process.pid or None)),
                     culprit=process.attempt == attempt and rank in culprits,
                     main=next((one for one in process.threads if one.main), next(iter(process.threads), None)),
                     ended=self._ended(process),
-                    absent=is_absent,
+                    absent=process.pid == 0 and rank not in started,
                 )
             )
         self.left_out["processes"] += len(ordered) - len(found)

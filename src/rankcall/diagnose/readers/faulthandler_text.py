@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rankcall.diagnose.readers.stack_sample import (
     LONGEST_TEXT,
@@ -56,23 +56,25 @@ def samples_from_faulthandler(lines: Iterable[str]) -> list[StackSample]:
     """Each look at a process. Nothing says where the next process begins when several wrote to one file, but the main
     thread comes last, and ends in the script's `<module>`."""
     found: list[StackSample] = []
-    look: list[tuple[int, str, list[Frame]]] = []
+    look: dict[int, tuple[str, list[Frame]]] = {}
+    frames: list[Frame] = []  # of the last thread
     for line in lines:
         head = _THREAD.match(line)
         if head is not None:
             tid = int(head.group(2), 16)
-            if look and (_is_main(look[-1][2]) or any(tid == other for other, _, _ in look)):
+            if _is_main(frames) or tid in look:
                 found += _sample(look)
-                look = []
+                look = {}
+            frames = []
             if len(look) < MOST_THREADS:
-                look.append((tid, head.group(3) or "", []))
+                look[tid] = (head.group(3) or "", frames)
         elif _BEGINNING.match(line):
             found += _sample(look)
-            look = []
-        elif look and len(look[-1][2]) < MOST_FRAMES:
+            look, frames = {}, []
+        elif look and len(frames) < MOST_FRAMES:
             frame = _frame(line)
             if frame is not None:
-                look[-1][2].append(frame)
+                frames.append(frame)
     return found + _sample(look)
 
 
@@ -80,8 +82,8 @@ def _is_main(frames: Sequence[Frame]) -> bool:
     return bool(frames) and frames[-1].function == "<module>"
 
 
-def _sample(look: Sequence[tuple[int, str, list[Frame]]]) -> list[StackSample]:
-    threads = [made_thread(tid, frames, name=name) for tid, name, frames in look if frames]
+def _sample(look: Mapping[int, tuple[str, list[Frame]]]) -> list[StackSample]:
+    threads = [made_thread(tid, frames, name=name) for tid, (name, frames) in look.items() if frames]
     if not threads:
         return []
     main = max((at for at, thread in enumerate(threads) if _is_main(thread.frames)), default=len(threads) - 1)

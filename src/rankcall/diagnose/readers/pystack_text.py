@@ -53,20 +53,21 @@ class _Process:
         self._parent: int | None = None
         self._command = ""
         self._threads: list[StackThread] = []
+        self._known: set[int] = set()
         self._scripts: list[int] = []  # indexes of threads that began in a script's `<module>`
         self._head: re.Match[str] | None = None
         self._frames: deque[Frame] = deque(maxlen=_MOST_RAW_FRAMES)  # outermost first: the oldest give way
         self._outermost: Frame | None = None
 
     def knows(self, tid: int) -> bool:
-        return any(thread.tid == tid for thread in self._threads) or (
-            self._head is not None and int(self._head.group(1)) == tid
-        )
+        return tid in self._known
 
     def read(self, line: str, head: re.Match[str] | None) -> None:
         if head is not None or _EMPTY.match(line):
             self._end_thread()
             self._head = head
+            if head is not None and len(self._known) < MOST_THREADS:
+                self._known.add(int(head.group(1)))
         elif self._head is not None:
             self._read_frame(line)
         elif core := _CORE_PID.match(line):

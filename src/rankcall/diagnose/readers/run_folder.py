@@ -64,8 +64,8 @@ def looks_recorded(path: Path) -> bool:
             start = file.read(_SNIFFED)
     except (OSError, RankcallError):
         return True
-    ours = start.lstrip()[:1] == b"{" and b'"rankcall.' in start
-    return ours or not start or (path.suffix == ".json" and not _is_dump_or_stack(start))
+    written_by_us = start.lstrip()[:1] == b"{" and b'"rankcall.' in start
+    return written_by_us or not start or (path.suffix == ".json" and not _is_dump_or_stack(start))
 
 
 def _is_dump_or_stack(start: bytes) -> bool:

@@ -46,6 +46,7 @@ _FORMS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     (re.compile(r"\[(?:$|\{| *$)"), _json_lines),
 )  # fmt: skip
 _FIRST_SIGNS = frozenset("PTC#[A(")  # what any of these can begin with
+_RULER = re.compile(r"-{8,}|:{8,}|={8,}|\*{8,}|#{8,}")
 
 _LAUNCHERS = re.compile(
     r"torch/distributed/(?:elastic/|run\.py|launch\.py|launcher/)|deepspeed/launcher/|accelerate/commands/launch"
@@ -98,10 +99,10 @@ def one_per_process(samples: Iterable[StackSample]) -> list[StackSample]:
     return list(chosen.values())
 
 
-def _sections(origin: Origin, lines: Iterable[str]) -> Iterator[_Section]:
+def _sections(origin: Origin, lines: Sequence[str]) -> Iterator[_Section]:
     here = origin
     section: _Section | None = None
-    for line in lines:
+    for line in _with_banners(lines):
         heading = _heading(line, here)
         if heading is not None:
             here = heading
@@ -118,6 +119,19 @@ def _sections(origin: Origin, lines: Iterable[str]) -> Iterator[_Section]:
             section.lines.append(line)
     if section is not None:
         yield section
+
+
+def _with_banners(lines: Sequence[str]) -> Iterator[str]:
+    """A name between two rulers, on three lines as dshbak, clush and more write it, made a heading of one line."""
+    at = 0
+    while at < len(lines):
+        line = lines[at]
+        if _RULER.fullmatch(line) and at + 2 < len(lines) and lines[at + 2] == line and _form(lines[at + 1]) is None:
+            yield f"===== {lines[at + 1].strip()} ====="
+            at += 3
+        else:
+            yield line
+            at += 1
 
 
 def _form(line: str) -> _Reader | None:

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from rankcall.diagnose.readers.stack_origins import Origin
 
-_MOST_LINES = 4_000_000
+_MOST_LINES = 1_000_000
 _MOST_STREAMS = 65_536
 _LONGEST_LINE = 16_000  # bytes; C++ names reach a few thousand
 
+_SOMETHING = re.compile(rb"[^\r\n\0]")
 _COLOURS = re.compile(r"\x1b(?:\[[0-9;?]{0,40}[@-~]|\][^\x07\x1b]{0,400}(?:\x07|\x1b\\)|[()][0-9A-B])")
 _TIME = re.compile(r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?\]? ")
 _QUOTED = re.compile(r"(?:> ){1,5}")
@@ -34,14 +35,18 @@ _Label = tuple[str, Origin, int]  # the label, what it says, where the line begi
 
 
 def lines_of(data: bytes) -> Iterator[str]:
-    """The lines, each cut to a bounded length, without colours, times and quotation marks before them."""
-    at, count = (3 if data.startswith(b"\xef\xbb\xbf") else 0), 0
-    while at < len(data) and count < _MOST_LINES:
+    """The lines that are not empty, each cut to a bounded length, without colours, times and quotation marks before
+    them."""
+    at = 3 if data.startswith(b"\xef\xbb\xbf") else 0
+    for _ in range(_MOST_LINES):
+        begins = _SOMETHING.search(data, at)
+        if begins is None:
+            return
+        at = begins.start()
         end = data.find(b"\n", at)
         end = len(data) if end < 0 else end
-        line = data[at : min(end, at + _LONGEST_LINE)].decode("utf-8", "replace").rstrip("\r")
-        yield _clean(line)
-        at, count = end + 1, count + 1
+        yield _clean(data[at : min(end, at + _LONGEST_LINE)].rstrip(b"\r").decode("utf-8", "replace"))
+        at = end + 1
 
 
 def _clean(line: str) -> str:
@@ -58,9 +63,12 @@ def streams(lines: Sequence[str]) -> list[tuple[Origin, list[str]]]:
     """The lines by the label before them, in order of first appearance; those without one are a stream of their own."""
     confirmed = _confirmed(lines)
     found: dict[str, tuple[Origin, list[str]]] = {}
+    nobody = Origin()
     for line in lines:
-        label = _certain(line) or next((one for one in _possible(line) if one[0] in confirmed), None)
-        key, origin, start = label or ("", Origin(), 0)
+        label = _certain(line)
+        if label is None and confirmed:
+            label = next((one for one in _possible(line) if one[0] in confirmed), None)
+        key, origin, start = label or ("", nobody, 0)
         if key not in found and len(found) >= _MOST_STREAMS:
             continue
         found.setdefault(key, (origin, []))[1].append(line[start:])

@@ -34,6 +34,7 @@ _NAME_PID = re.compile(r"(?:^|[-_.])pid[-_.=]?(\d{1,10})(?!\d)", re.IGNORECASE)
 _NAME_NUMBER = re.compile(
     r"(?:stacks?|stack_?traces?|dumps?|py-?spy|pystack|gdb|traces?|bt|faulthandler)?[-_.]?(\d{1,5})", re.IGNORECASE
 )
+_NAME_SUFFIX = re.compile(r"[A-Za-z_]\.(\d{1,4})$")
 _NAME_HOST = re.compile(r"([A-Za-z][\w.-]{0,100}?)[-_.](?:global[-_.]?|local[-_.]?)?rank[-_.=]?\d", re.IGNORECASE)
 _GENERIC = re.compile(
     r"(?:stacks?|stack-?traces?|traces?|dumps?|py-?spy|pystack|gdb|bt|logs?|out|err|output|faulthandler|threads?|hang|job"
@@ -126,7 +127,9 @@ def origin_of_name(name: str) -> Origin:
 
 
 def _bare_number(base: str) -> int | None:
-    """3.txt, stack_3.json, pyspy.3: the only number of the name, and no large one, which would be a pid."""
+    """3.txt, stack_3.json, job.out.3: the only number of the name, and no large one, which would be a pid."""
+    if suffix := _NAME_SUFFIX.search(base):
+        return int(suffix.group(1))
     stem = base
     for _ in range(3):
         if _NAME_NUMBER.fullmatch(stem):

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import msgspec
 
 from rankcall.diagnose import graph as wait_for
-from rankcall.diagnose.readers.dumps import shifts
+from rankcall.diagnose.readers.dumps import habits, shifts
 from rankcall.diagnose.readers.dumps.files import Named, place
 from rankcall.diagnose.readers.dumps.members import Fleet, gather
 from rankcall.diagnose.readers.dumps.pool import Unreadable, read_all
 from rankcall.diagnose.readers.dumps.rings import Ring
 from rankcall.diagnose.readers.dumps.shared import Shared
 from rankcall.diagnose.readers.dumps.to_snapshot import snapshot_of
-from rankcall.diagnose.roll import call_roll
+from rankcall.diagnose.roll import Roll, call_roll
 from rankcall.diagnose.waits import with_waits
 from rankcall.snapshot import Snapshot
 
@@ -74,4 +74,19 @@ def _with_shifts(fleet: Fleet, snapshot: Snapshot) -> Snapshot:
         if not roots or (graph.blockers[rank] & roots and small):
             waited[wait.group] = None
     found = shifts.find(fleet, list(waited)) if waited else []
+    if all(shift.kind == "differs" for shift in found):
+        found += habits.broken(fleet, _in_pairs(roll, graph))
     return msgspec.structs.replace(snapshot, shifts=tuple(found)) if found else snapshot
+
+
+def _in_pairs(roll: Roll, graph: wait_for.Graph) -> list[int]:
+    """The ranks of circles, and of waits without a root, that go through a send or receive."""
+    held = wait_for.Waiters(graph.blockers).of(graph.roots)
+    found: set[int] = set()
+    for rank in graph.waiting:
+        wait = roll.standings[rank].wait
+        if rank in held or wait is None or wait.kind != "p2p" or wait.peer is None:
+            continue
+        found |= {rank, wait.peer}
+        found.update(*(cycle for cycle in graph.cycles if rank in cycle))
+    return sorted(found)

@@ -5,6 +5,8 @@ of any depth, and one object may stand in a million places. So nothing is walked
 taken, their types checked level by level, and every element counted against a budget before anything copies it.
 
 The fields are those of torch's writer (torch/csrc/distributed/c10d/FlightRecorderDetail.hpp), versions 2.0 to 2.10.
+`pg_status` is left alone: the numbers of sends and of collectives stand in one field there, so it says nothing sure of
+a group that has both, and nothing that the entries do not say of one that has not.
 """
 
 from __future__ import annotations
@@ -68,9 +70,13 @@ def reduce(dump: Any, tables: Tables) -> tuple[dict[str, Any], bytes]:
 
     Raises NotADump.
     """
-    if type(dump) is not dict or type(dump.get("entries")) not in (list, tuple):
+    if type(dump) is not dict:
+        raise NotADump("it holds no dump")
+    entries: Any = dump.get("entries")
+    if entries is None and "version" in dump and ("pg_config" in dump or "pg_status" in dump):
+        entries = []  # so the JSON writer leaves out an empty ring
+    if type(entries) not in (list, tuple):
         raise NotADump("it has no list of entries")
-    entries = dump["entries"]
     if len(entries) > MOST_ENTRIES:
         raise NotADump(f"it has {len(entries)} entries, more than {MOST_ENTRIES}")
     kept = [entry for entry in entries if type(entry) is dict]
@@ -86,7 +92,6 @@ def reduce(dump: Any, tables: Tables) -> tuple[dict[str, Any], bytes]:
         "gap": columns.usual_gap,
         "timeout_ms": columns.timeout_ms,
         "config": _config(dump.get("pg_config"), tables),
-        "status": _status(dump.get("pg_status")),
         "groups": columns.groups,  # [pg_id, name, description, backend] by its number in the column
         **_summary(columns),
         "tables": tables.take_new(),
@@ -121,11 +126,13 @@ class _Columns:
         self.count = len(raw["pg_id"])
         self.groups: list[list[Any]] = []
         created = raw["time_created_ns"]
+        groups, flags = self._group_numbers(raw), _flags(raw)
+        _spread_batches(groups, raw["collective_seq_id"], flags, raw["profiling_name"])
         self.arrays: dict[str, array[int]] = {
-            "group": array("I", self._group_numbers(raw)),
+            "group": array("I", groups),
             "seq": array("q", raw["collective_seq_id"]),
             "call": array("I", _calls(raw, tables)),
-            "flags": array("B", _flags(raw)),
+            "flags": array("B", flags),
             "created": array("q", created),
             "ended": array("q", _times(raw["time_discovered_completed_ns"])),
             "stack": array("I", _stacks(raw["frames"], tables)),
@@ -232,6 +239,26 @@ def _mark_batches(flags: list[int], names: Sequence[str]) -> None:
     for at, name in enumerate(names):
         if at and name.endswith(":coalesced") and flags[at - 1] & P2P:
             flags[at] |= P2P
+
+
+def _spread_batches(groups: list[int], numbers: Sequence[int], flags: list[int], names: Sequence[str]) -> None:
+    """The calls inside a batch have no events of their own and stay `scheduled` for ever: they are as far as the
+    `coalesced` entry that ends it."""
+    ends = [at for at, name in enumerate(names) if name.endswith(":coalesced")] if _has_batches(names) else []
+    for end in ends:
+        reached = flags[end] & (COMPLETED | STARTED | RETIRED)
+        at = end - 1
+        while at >= 0 and groups[at] == groups[end] and not names[at].endswith(":coalesced"):
+            if (flags[at] ^ flags[end]) & P2P or (numbers[at] != numbers[end] and not flags[end] & P2P):
+                break
+            if flags[at] & (COMPLETED | RETIRED):
+                break  # a call of its own, before the batch
+            flags[at] |= reached
+            at -= 1
+
+
+def _has_batches(names: Sequence[str]) -> bool:
+    return any(name.endswith(":coalesced") for name in set(names))
 
 
 def _direction(name: str) -> bool:
@@ -395,22 +422,3 @@ def _runs(text: str) -> list[int] | None:
         else:
             runs += (rank, rank)
     return runs
-
-
-def _status(status: Any) -> dict[str, list[int]]:
-    """Last enqueued, started and completed number by pg_id; -1: none, or not known."""
-    if type(status) is not dict:
-        return {}
-    found = {}
-    for number, about in list(status.items())[:MOST_GROUPS]:
-        if type(about) is not dict or type(number) not in (str, int):
-            continue
-        keys = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
-        found[str(number)[:20]] = [_number(about.get(key)) for key in keys]
-    return found
-
-
-def _number(value: Any) -> int:
-    if type(value) is str and len(value) < 20 and value.lstrip("-").isdigit():
-        value = int(value)
-    return value if type(value) is int and 0 <= value <= _MAX else -1

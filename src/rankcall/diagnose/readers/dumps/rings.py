@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rankcall.diagnose.readers.dumps.reduce import P2P
+from rankcall.diagnose.readers.dumps.shared import Call
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Ring:
     created: array[int]
     ended: array[int]
     stacks: array[int]
+    _pairs: dict[tuple[int, str, int | None, int | None], list[int]] | None = None
 
     def __len__(self) -> int:
         return len(self.seq)
@@ -73,31 +75,36 @@ class Ring:
             found = {number: [p for p in places if not flags[p] & P2P] for number, places in found.items()}
         return found
 
+    def pairs(self, calls: Sequence[Call]) -> dict[tuple[int, str, int | None, int | None], list[int]]:
+        """The places of sends and receives, by group number, direction, source and target (ranks in the group)."""
+        if self._pairs is None:
+            found: dict[tuple[int, str, int | None, int | None], list[int]] = {}
+            if any(flag & P2P for flag in set(self.flags)):
+                for place, flag in enumerate(self.flags):
+                    if flag & P2P:
+                        call = calls[self.calls[place]]
+                        if call.is_p2p:
+                            key = (self.group[place], call.op, call.source, call.target)
+                            found.setdefault(key, []).append(place)
+            self._pairs = found
+        return self._pairs
+
 
 def ring_from(
     path: Path, written: float, header: dict[str, Any], columns: dict[str, array[int]], config: Sequence[Sequence[Any]]
 ) -> Ring:
     """Put a worker's answer together; `config` has its member lists as numbers of the shared table."""
-    status = header["status"]
     numbers = {name: dict(header[name]) for name in ("first", "last", "done")}
-    groups = []
-    for at, (pg_id, name, description, backend) in enumerate(header["groups"]):
-        enqueued, _, completed = status.get(str(pg_id), (-1, -1, -1))
-        last, done = numbers["last"].get(at, -1), numbers["done"].get(at, -1)
-        groups.append(GroupSeen(
-            pg_id, name, description, backend,
-            numbers["first"].get(at), _known(max(last, enqueued)), _known(max(done, completed)),
-        ))  # fmt: skip
+    groups = tuple(
+        GroupSeen(pg_id, name, description, backend, *(numbers[what].get(at) for what in ("first", "last", "done")))
+        for at, (pg_id, name, description, backend) in enumerate(header["groups"])
+    )
     return Ring(
         path=path, version=header["version"], library=header["library"], host=header["host"], rank=header["rank"],
         left_out=header["left_out"], whole=header["first_record"] == 0, usual_gap=header["gap"],
         timeout_s=header["timeout_ms"] / 1000 if header["timeout_ms"] else None,
         config=tuple((name, description, members) for name, description, members in config),
-        groups=tuple(groups), open=header["open"], written=written,
+        groups=groups, open=header["open"], written=written,
         group=columns["group"], seq=columns["seq"], calls=columns["call"], flags=columns["flags"].tobytes(),
         created=columns["created"], ended=columns["ended"], stacks=columns["stack"],
     )  # fmt: skip
-
-
-def _known(number: int) -> int | None:
-    return number if number >= 0 else None

@@ -10,13 +10,14 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rankcall.diagnose.readers.dumps.members import Fleet, Lane, Member, ranks_of
+from rankcall.diagnose.readers.dumps.members import DEFAULT, Fleet, Lane, Member, ranks_of
 from rankcall.diagnose.readers.dumps.rings import Ring
 from rankcall.diagnose.readers.dumps.to_snapshot import event_at
 from rankcall.snapshot import Shift
 
 MOST_SHIFTED = 256  # calls: more than a step of most programs
 LONG_ENOUGH = 12  # calls that have to agree again after the moved ones; fewer only where the rings end
+SHORT_ENOUGH = 3  # and never fewer than these: two calls in the other order look moved as well
 MOST_SIBLINGS = 64
 _ALIKE_FIRST = (64, 16, 4)  # calls that the streams of one program have in common at their beginning
 _SHOWN_CALLS, _SHOWN_RANKS = 4, 16
@@ -31,6 +32,7 @@ class _Stream:
     start: int
     tokens: array[int]
     places: Sequence[int]
+    stage: frozenset[object]  # its sends and receives: equal for ranks at one stage of a pipeline
 
 
 def find(fleet: Fleet, keys: Sequence[str]) -> list[Shift]:
@@ -82,7 +84,7 @@ class _Tokens:
             return None
         tokens, places = self._of(member, ring)
         first = next((at for at, place in enumerate(places) if place >= start), len(places))
-        return _Stream(member, lane, start, tokens[first:], places[first:])
+        return _Stream(member, lane, start, tokens[first:], places[first:], _stage(self._fleet, member, ring))
 
     def _of(self, member: Member, ring: Ring) -> tuple[array[int], list[int]]:
         if id(ring) in self._whole:
@@ -110,6 +112,20 @@ class _Tokens:
         return self._whole[id(ring)]
 
 
+def _stage(fleet: Fleet, member: Member, ring: Ring) -> frozenset[object]:
+    """Whom it sends to and receives from: as ranks of the pipeline's own group, or by how far away they are."""
+    found: set[object] = set()
+    for number, op, source, target in ring.pairs(fleet.shared.calls):
+        key = member.key(ring, number)
+        if key is None or source is None or target is None:
+            continue
+        group = fleet.groups[key]
+        found.add(
+            (group.role, op, target - source) if group.description == DEFAULT else (group.role, op, source, target)
+        )
+    return frozenset(found)
+
+
 def _siblings(fleet: Fleet, key: str, start: int, known: _Tokens, members: set[int]) -> list[_Stream]:
     """Ranks that do the same in a group of the same role: they tell which of two that differ is the odd one."""
     role = fleet.groups[key].role
@@ -128,10 +144,10 @@ def _siblings(fleet: Fleet, key: str, start: int, known: _Tokens, members: set[i
 
 def _one_program(streams: list[_Stream], alike: int) -> list[_Stream]:
     """The largest set of streams that begin with the same calls: stages of a pipeline run different programs."""
-    sets: dict[bytes, list[_Stream]] = {}
+    sets: dict[tuple[frozenset[object], bytes], list[_Stream]] = {}
     for stream in streams:
         if len(stream.tokens) > alike:
-            sets.setdefault(stream.tokens[:alike].tobytes(), []).append(stream)
+            sets.setdefault((stream.stage, stream.tokens[:alike].tobytes()), []).append(stream)
     return max(sets.values(), key=len, default=[])
 
 
@@ -145,6 +161,8 @@ def _first_shift(fleet: Fleet, key: str, streams: list[_Stream], known: _Tokens)
         if at is None:
             continue
         moved = _moved(base.tokens, stream.tokens, at) or 0  # 0: they differ, and never agree again
+        if at < 2 * abs(moved):
+            continue  # too little in common before it: another program
         if _matters(fleet, key, stream, base, at, moved or 1):
             odd.setdefault(at, []).append((stream, at, moved))
     if not odd:
@@ -195,7 +213,7 @@ def _moved(base: array[int], odd: array[int], at: int) -> int | None:
 
 def _agree(base: array[int], mine: int, odd: array[int], yours: int) -> bool:
     left = min(len(base) - mine, len(odd) - yours, LONG_ENOUGH)
-    return left > 0 and base[mine : mine + left] == odd[yours : yours + left]
+    return left >= SHORT_ENOUGH and base[mine : mine + left] == odd[yours : yours + left]
 
 
 def _matters(fleet: Fleet, key: str, stream: _Stream, base: _Stream, at: int, moved: int) -> bool:
@@ -217,6 +235,8 @@ def _shift(
     places = source.places[at : at + max(1, abs(moved))]
     ring = source.lane.ring
     calls = tuple(event_at(fleet, source.member, ring, place) for place in places[:_SHOWN_CALLS])
+    if not moved:
+        calls += (event_at(fleet, base.member, base.lane.ring, base.places[at]),)
     before = event_at(fleet, odd.member, odd.lane.ring, odd.places[at - 1]) if at else None
     others = sorted(stream.member.rank for stream in streams if stream.member.rank not in ranks)
     own = odd.member.lanes

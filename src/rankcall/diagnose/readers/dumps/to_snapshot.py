@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from rankcall.diagnose.readers.dumps.members import Fleet, Lane, Member, global_rank, last_place, ranks_of
 from rankcall.diagnose.readers.dumps.reduce import P2P
 from rankcall.diagnose.readers.dumps.rings import Ring
-from rankcall.diagnose.readers.dumps.waiting import Open, wait_of
+from rankcall.diagnose.readers.dumps.waiting import Open, find_waits
 from rankcall.snapshot import Dump, Event, Group, Process, Snapshot, Thread, Wait
 
 NEWEST = 6  # events kept of every rank
@@ -21,7 +21,7 @@ PAUSES = 2.0  # a pause this many times as long as usual ones means that the job
 
 def snapshot_of(fleet: Fleet, *, notes: Iterable[str] = (), whole_rings: bool = False) -> Snapshot:
     """The snapshot without shifts. `whole_rings` keeps every event, for a timeline."""
-    waits = {rank: wait_of(fleet, member) for rank, member in fleet.members.items()}
+    waits = find_waits(fleet)
     rings = [ring for member in fleet.members.values() for ring in member.rings]
     newest = max((ring.newest or 0.0 for ring in rings), default=0.0)
     written = max((ring.written for ring in rings), default=0.0)
@@ -51,7 +51,7 @@ def snapshot_of(fleet: Fleet, *, notes: Iterable[str] = (), whole_rings: bool = 
 
 def _wanted(fleet: Fleet, waits: dict[int, Open | None]) -> dict[int, list[tuple[Ring, int, int | None, int | None]]]:
     """For each rank the places that others wait at: its own call at every key that somebody waits in, and its last
-    call that could answer a send or receive, with the peer and how many it has made."""
+    call that answers a send or receive, or the last before it, with the peer and its number."""
     wanted: dict[int, list[tuple[Ring, int, int | None, int | None]]] = {}
     keys = {(one.key, one.ring.seq[one.place]) for one in waits.values() if one is not None and one.peer is None}
     for key, seq in keys:
@@ -63,31 +63,15 @@ def _wanted(fleet: Fleet, waits: dict[int, Open | None]) -> dict[int, list[tuple
             if place is not None:
                 wanted.setdefault(rank, []).append((lane.ring, place, None, None))
     for rank, one in waits.items():
-        if one is None or one.peer is None or not one.answers:
-            continue
-        lane = _lane(fleet, one.peer, one.key)
-        if lane is not None:
-            place = _last_answer(fleet, lane, one)
-            if place is not None:
-                wanted.setdefault(one.peer, []).append((lane.ring, place, rank, one.answers))
+        if one is not None and one.peer is not None and one.answer is not None:
+            ring, place, number = one.answer
+            wanted.setdefault(one.peer, []).append((ring, place, rank, number))
     return wanted
 
 
 def _lane(fleet: Fleet, rank: int, key: str) -> Lane | None:
     member = fleet.members.get(rank)
     return member.lanes.get(key) if member is not None else None
-
-
-def _last_answer(fleet: Fleet, lane: Lane, one: Open) -> int | None:
-    call = fleet.shared.calls[one.ring.calls[one.place]]
-    wanted = "recv" if call.op == "send" else "send"
-    for place in range(len(lane.ring) - 1, -1, -1):
-        if lane.ring.group[place] != lane.number or not lane.ring.flags[place] & P2P:
-            continue
-        other = fleet.shared.calls[lane.ring.calls[place]]
-        if other.op == wanted and (other.source, other.target) == (call.source, call.target):
-            return place
-    return None
 
 
 def _process(

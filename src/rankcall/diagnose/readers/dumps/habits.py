@@ -1,0 +1,193 @@
+"""A rank's own habit: what it did in every step, and where it did something else.
+
+Sends and receives have a partner, not a group: nobody else makes the same calls. But a step is like the step before.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import msgspec
+
+from rankcall.diagnose.readers.dumps.members import Fleet, Member, global_rank
+from rankcall.diagnose.readers.dumps.reduce import P2P
+from rankcall.diagnose.readers.dumps.rings import Ring
+from rankcall.diagnose.readers.dumps.to_snapshot import event_at
+from rankcall.snapshot import Event, Shift
+
+LONGEST_STEP = 4096  # calls
+LONG_ENOUGH = 12  # calls that have to agree around the one that is different
+_CHECKED_FIRST = 16
+_COLLECTIVES = -1  # any run of collectives: some come only every few steps
+
+
+@dataclass(eq=False)
+class _Stream:
+    """A rank's sends and receives, and a mark for every run of collectives between them."""
+
+    member: Member
+    ring: Ring
+    tokens: array[int]
+    places: list[int]
+
+
+def broken(fleet: Fleet, ranks: Iterable[int]) -> list[Shift]:
+    """Those of the ranks that made other sends and receives than the ranks that do the same work, or, where there are
+    none, than they did themselves in the steps before."""
+    asked = set(ranks)
+    numbers: dict[tuple[str, str, int | None, int | None], int] = {}
+    alike: dict[frozenset[int], list[_Stream]] = {}
+    for member in fleet.members.values():
+        if not member.stale:
+            stream = _stream(fleet, member, member.rings[0], numbers)
+            alike.setdefault(frozenset(stream.tokens), []).append(stream)
+    found: list[Shift] = []
+    for streams in alike.values():
+        if not any(stream.member.rank in asked for stream in streams):
+            continue
+        if len(streams) > 2:
+            found += _odd_ones(fleet, streams, asked)
+        else:
+            ends = {_end(stream, streams[0]) for stream in streams}
+            if len(streams) > 1 and None in ends and len(ends) == 1:
+                continue  # the two of them agree
+            for stream in streams:
+                if stream.member.rank in asked and (shift := _against_itself(fleet, stream)) is not None:
+                    found.append(shift)
+    return found
+
+
+def _stream(
+    fleet: Fleet, member: Member, ring: Ring, numbers: dict[tuple[str, str, int | None, int | None], int]
+) -> _Stream:
+    calls = fleet.shared.calls
+    known = [member.key(ring, number) for number in range(len(ring.groups))]
+    roles = [fleet.groups[name].role if name is not None else "" for name in known]
+    tokens: list[int] = []
+    places: list[int] = []
+    for place, flag in enumerate(ring.flags):
+        if not flag & P2P:
+            if not tokens or tokens[-1] != _COLLECTIVES:
+                tokens.append(_COLLECTIVES)
+                places.append(place)
+            continue
+        call = calls[ring.calls[place]]
+        if call.is_p2p:
+            key = (roles[ring.group[place]], call.op, call.source, call.target)
+            tokens.append(numbers.setdefault(key, len(numbers)))
+            places.append(place)
+    return _Stream(member, ring, array("i", tokens), places)
+
+
+# --- against ranks that do the same work -----------------------------------------------------------------------------
+
+
+def _odd_ones(fleet: Fleet, streams: list[_Stream], asked: set[int]) -> list[Shift]:
+    """All of them stop at one place of the program, so that their ends are the same, back to where one differs."""
+    base = max(streams[:3], key=lambda one: sum(1 for other in streams if _end(other, one) is None))
+    odd = [(stream, end) for stream in streams if (end := _end(stream, base)) is not None]
+    if 2 * len(odd) >= len(streams):
+        return []
+    return [_differs(fleet, stream, base, end) for stream, end in odd if stream.member.rank in asked]
+
+
+def _end(one: _Stream, base: _Stream) -> int | None:
+    """How many calls the two end with alike, if they differ in the one before; None: as far as both reach."""
+    length = min(len(one.tokens), len(base.tokens))
+    for count in range(length):
+        if one.tokens[-1 - count] != base.tokens[-1 - count]:
+            return count
+    return None
+
+
+def _differs(fleet: Fleet, odd: _Stream, base: _Stream, end: int) -> Shift:
+    mine, theirs = odd.tokens[: len(odd.tokens) - end], base.tokens[: len(base.tokens) - end]
+    own = event_at(fleet, odd.member, odd.ring, odd.places[len(mine) - 1])
+    expected = event_at(fleet, base.member, base.ring, base.places[len(theirs) - 1])
+    skipped, extra = _same_end(mine, theirs[:-1]), _same_end(mine[:-1], theirs)
+    expected = _for_member(fleet, odd, base, len(theirs) - 1, expected)
+    return _made(odd, own, expected, skipped, extra, (base.member.rank,), own if skipped else None)
+
+
+def _for_member(fleet: Fleet, odd: _Stream, base: _Stream, at: int, event: Event) -> Event:
+    """The other rank's call as it would be this rank's: with its own partner."""
+    call = fleet.shared.calls[base.ring.calls[base.places[at]]]
+    if not call.is_p2p or not event.group:
+        return event
+    role = fleet.groups[event.group].role
+    key = next((key for key in odd.member.lanes if fleet.groups[key].role == role), event.group)
+    return msgspec.structs.replace(event, group=key, peer=global_rank(fleet, key, call.peer))
+
+
+def _same_end(one: Sequence[int], other: Sequence[int]) -> bool:
+    length = min(len(one), len(other), LONG_ENOUGH)
+    return length > 0 and one[-length:] == other[-length:]
+
+
+def _made(
+    stream: _Stream, own: Event, expected: Event, skipped: bool, extra: bool, others: tuple[int, ...],
+    last: Event | None,
+) -> Shift:  # fmt: skip
+    kind: Literal["skipped", "extra", "differs"]
+    calls: tuple[Event, ...]
+    if skipped and expected.kind in ("send", "recv"):
+        kind, calls = "skipped", (expected,)
+    elif extra and own.kind in ("send", "recv"):
+        kind, calls = "extra", (own,)
+    else:
+        kind, calls = "differs", (own, expected)
+    return Shift(kind=kind, ranks=(stream.member.rank,), others=others, group=own.group or expected.group,
+                 count=0 if kind == "differs" else 1, calls=calls, last_common=last)  # fmt: skip
+
+
+# --- against its own steps -------------------------------------------------------------------------------------------
+
+
+def _against_itself(fleet: Fleet, stream: _Stream) -> Shift | None:
+    found = leaves_habit(stream.tokens)
+    if found is None:
+        return None
+    at, period = found
+    now, before = stream.tokens[at:], stream.tokens[at - period :]
+    own = event_at(fleet, stream.member, stream.ring, stream.places[at])
+    # The habit's call is of an earlier step: who and where are right, its number is not.
+    expected = event_at(fleet, stream.member, stream.ring, stream.places[at - period])
+    last = event_at(fleet, stream.member, stream.ring, stream.places[at - 1])
+    return _made(stream, own, expected, _same_rest(now, before[1:]), _same_rest(now[1:], before), (), last)
+
+
+def leaves_habit(tokens: array[int]) -> tuple[int, int] | None:
+    """Where a sequence that repeats itself stops to, and the length of what it repeated; None if it never did."""
+    best: tuple[int, int] | None = None
+    length = len(tokens)
+    for period in range(1, min(length // 2, LONGEST_STEP) + 1):
+        if tokens[:_CHECKED_FIRST] != tokens[period : period + _CHECKED_FIRST]:
+            run = _run(tokens, period, _CHECKED_FIRST)
+        else:
+            run = _run(tokens, period, length)
+        at = run + period
+        if at >= length and run >= max(length // 4, _CHECKED_FIRST // 2):
+            return None  # it goes on to the end
+        if run >= period and length - at <= 2 * period and (best is None or at > best[0]):
+            best = (at, period)
+    return None if best is None or best[0] >= length else best
+
+
+def _run(tokens: array[int], period: int, most: int) -> int:
+    """How many calls from the first on are the same one period later."""
+    count = 0
+    end = min(len(tokens) - period, most)
+    step = 256
+    while count + step <= end and tokens[count : count + step] == tokens[count + period : count + period + step]:
+        count += step
+    while count < end and tokens[count] == tokens[count + period]:
+        count += 1
+    return count
+
+
+def _same_rest(one: Sequence[int], other: Sequence[int]) -> bool:
+    length = min(len(one), len(other))
+    return length > 0 and one[:length] == other[:length]
