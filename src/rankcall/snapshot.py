@@ -212,7 +212,8 @@ class Dump(msgspec.Struct, frozen=True):
     """The flight-recorder dump that a process's events were read from.
 
     `stale`: the other ranks finished operations that this dump has not seen, so it was taken before theirs; what
-    the rank did after `newest` is not known. `whole`: it still held the first operation of the process.
+    the rank did after `newest` is not known. `whole`: it still held the first operation of the process. `behind`: ranks
+    that do the same work have begun more operations, or there are none to compare it with.
     """
 
     file: str
@@ -223,6 +224,7 @@ class Dump(msgspec.Struct, frozen=True):
     written: float | None = None  # when the file was
     whole: bool = False
     stale: bool = False
+    behind: bool = False
 
 
 class Process(msgspec.Struct, frozen=True):
@@ -277,10 +279,11 @@ class Process(msgspec.Struct, frozen=True):
 class Shift(msgspec.Struct, frozen=True):
     """Ranks whose calls are those of the others up to a place, and from there on the same again, moved by `count`:
     they `skipped` the calls that `calls` begins to tell, or made them in addition (`extra`). `last_common` is the
-    call before them; `others` are some of the ranks that agree. `differs`: they made another call at one place, and
-    nothing after it is the same again; `calls` are theirs and the others'."""
+    call before them; `others` are some of the ranks that agree. `swapped`: two calls in
+    the other order. `differs`: another call at one place, and nothing after it is the same again. Of these two,
+    `calls` are theirs and the others'."""
 
-    kind: Literal["skipped", "extra", "differs"]
+    kind: Literal["skipped", "extra", "swapped", "differs"]
     ranks: tuple[int, ...]
     others: tuple[int, ...]
     group: str

@@ -13,7 +13,7 @@ import msgspec
 
 from rankcall.diagnose import mismatch, p2p, roots, words
 from rankcall.diagnose.drafts import TIE, Draft
-from rankcall.diagnose.graph import Graph, Waiters, numbers_of
+from rankcall.diagnose.graph import Graph, Waiters
 from rankcall.diagnose.hang import group_name, inversion
 from rankcall.diagnose.mismatch import Difference
 from rankcall.diagnose.roll import Roll
@@ -62,13 +62,14 @@ def together(drafts: Sequence[Draft]) -> Draft:
 def _contradictions(roll: Roll, graph: Graph) -> list[Draft]:
     """What holds whenever the dumps were taken: moved calls, different calls at one number, circles of waits."""
     found: list[Draft] = []
-    shifts = [shift for shift in roll.snapshot.shifts if shift.kind != "differs" or _in_pair(shift)]
+    shifts = [shift for shift in roll.snapshot.shifts if shift.kind in ("skipped", "extra") or _in_pair(shift)]
     standing = set(_standing_roots(roll, graph))
     explained: set[int] = set()
     differences = at_waits(roll, graph)
     for shift in shifts:
         ranks = set(shift.ranks)
-        in_circle = any(ranks & set(cycle) for cycle in graph.cycles)
+        only_one = shift.kind == "skipped" and sum(other.kind == "skipped" for other in shifts) == 1
+        in_circle = any(ranks & set(cycle) and (only_one or not _each_its_own(roll, cycle)) for cycle in graph.cycles)
         in_difference = any(ranks & set(difference.calls) for difference in differences)
         missing = bool(ranks & standing) and roll.snapshot.stalled
         if in_circle or in_difference or missing or (_in_pair(shift) and roll.snapshot.stalled):
@@ -87,8 +88,10 @@ def _contradictions(roll: Roll, graph: Graph) -> list[Draft]:
             found.append(alone)
             continue
         if any((wait := roll.standings[rank].wait) is not None and wait.kind == "p2p" for rank in cycle):
-            pairs = pairs or p2p.judge(roll, graph)
-            if pairs is not None and pairs not in found:
+            if not roll.snapshot.stalled:
+                continue  # the rest of a batch may not have been on its queue yet
+            pairs = p2p.judge(roll, graph, cycle)
+            if pairs is not None:
                 found.append(pairs)
                 continue
         draft = inversion(roll, graph, cycle)
@@ -118,14 +121,16 @@ def _left_out(roll: Roll, graph: Graph, cycle: Sequence[int]) -> Draft | None:
         ]
         if group is None or not any(wait.group == shift.group for wait in waits):
             continue
-        own_groups = {wait.group for other in cycle if (wait := _wait_of(roll, other)) is not None}
-        if len(own_groups) == len(cycle) > 2:
-            continue  # each waits in a group of its own: nobody stands apart
-        if any((number := numbers_of(roll.standings[rank]).get(wait.group)) is not None and wait.seq is not None
-               and number >= wait.seq for wait in waits if wait.group == shift.group):  # fmt: skip
-            continue  # it has made that call too, only later than another one
+        if _each_its_own(roll, cycle):
+            continue
         return _shifted(roll, graph, msgspec.structs.replace(shift, kind="skipped", count=1, calls=(missed,)))
     return None
+
+
+def _each_its_own(roll: Roll, cycle: Sequence[int]) -> bool:
+    """Three ranks or more, and each waits in a group of its own: nobody stands apart from the others."""
+    groups = {wait.group for rank in cycle if (wait := _wait_of(roll, rank)) is not None and wait.kind != "p2p"}
+    return len(groups) == len(cycle) > 2
 
 
 def _in_pair(shift: Shift) -> bool:
@@ -143,7 +148,7 @@ def _lonely(roll: Roll, graph: Graph) -> Draft | None:
     held = Waiters(graph.blockers).of((*graph.roots, *graph.unexplained))
     free = [rank for rank in graph.waiting if rank not in held and (wait := roll.standings[rank].wait) is not None
             and wait.kind == "p2p"]  # fmt: skip
-    return p2p.judge(roll, graph) if free else None
+    return p2p.judge(roll, graph, free) if free else None
 
 
 def at_waits(roll: Roll, graph: Graph) -> list[Difference]:
@@ -168,13 +173,15 @@ def _different(roll: Roll, graph: Graph, difference: Difference) -> Draft:
     if not odd or len(odd) == len(difference.calls):
         return draft
     others = next((shift.others for shift in roll.snapshot.shifts if odd & set(shift.ranks)), ())
-    agree = words.ranks_text([rank for rank in others if rank not in odd])
+    agree = words.ranks_text([rank for rank in others if rank not in odd]) if others else ""
+    how = f"{agree} did at this place what the other side does"
+    if not agree:
+        how = f"{words.ranks_text(odd)} made another call there in the steps before"
     return dataclasses.replace(
         draft,
         culprits=tuple(sorted(odd)),
         confidence=0.85,
-        sentence=draft.sentence.replace("; nothing tells which side is wrong", "")
-        + f"; {agree} did at this place what the other side does",
+        sentence=draft.sentence.replace("; nothing tells which side is wrong", "") + f"; {how}",
         where=next((call.site for rank, call in difference.calls.items() if rank in odd), draft.where),
         waiting=tuple(rank for rank in (*draft.waiting, *difference.calls) if rank not in odd),
     )
@@ -288,6 +295,7 @@ def _standing_roots(roll: Roll, graph: Graph) -> list[int]:
 def _idle(roll: Roll, graph: Graph) -> list[int]:
     """Ranks that nobody waits for yet, and that stand still in no operation while others of their kind are further:
     a rank that had finished would be as far as any."""
+    behind = {rank for rank, s in roll.standings.items() if s.process.dump is not None and s.process.dump.behind}
     furthest: dict[tuple[str, int, str], int] = {}
     own: dict[int, list[tuple[tuple[str, int, str], int]]] = {}
     for rank, standing in roll.standings.items():
@@ -301,7 +309,7 @@ def _idle(roll: Roll, graph: Graph) -> list[int]:
         if rank not in graph.blockers
         and rank not in graph.roots
         and not _stale(roll, rank)
-        and any(number < furthest[role] for role, number in numbers)
+        and (rank in behind or any(number < furthest[role] for role, number in numbers))
     ]
 
 
@@ -443,28 +451,25 @@ def _same_key(one: Wait | None, other: Wait | None) -> bool:
 
 
 def _held_with(roll: Roll, graph: Graph, named: set[int], lost: set[int]) -> set[int]:
-    """The ranks that wait because of the named ones; a lost rank too, if it is a member of a group that does: it may
-    stand in that group's operation like the others."""
+    """The ranks that wait because of the named ones; a lost rank too, if it shares a group with one of them: it may
+    wait there for a call that this one has not come to."""
     waiters = Waiters(graph.blockers)
     held = waiters.of(named)
     while True:
-        groups = {
+        stuck = (named | held) - lost
+        waited = {
             wait.group
             for rank in held
-            if (wait := _wait_of(roll, rank)) is not None
-            and wait.kind != "p2p"
-            and graph.blockers[rank] & (named | held) - (lost - held)
+            if (wait := _wait_of(roll, rank)) is not None and wait.kind != "p2p" and graph.blockers[rank] & stuck
         }
-        partners = {
-            wait.peer
-            for rank in held
-            if (wait := _wait_of(roll, rank)) is not None and wait.kind == "p2p" and wait.peer is not None
-        }
-        new = {
-            rank
-            for rank in lost - held - named
-            if rank in partners - lost or any(rank in roll.members.get(group, ()) for group in groups)
-        }
+        groups = [
+            members
+            for key, members in roll.members.items()
+            if key in waited
+            or ((group := roll.groups.get(key)) is not None
+                and group.description != "default_pg" and not stuck.isdisjoint(members))
+        ]  # fmt: skip
+        new = {rank for rank in lost - held - named if any(rank in members for members in groups)}
         if not new:
             return held
         held |= new

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rankcall.diagnose.kinds import algorithm
 from rankcall.diagnose.roll import Roll, Standing
-from rankcall.snapshot import Event, Wait
+from rankcall.snapshot import Wait
 
 
 @dataclass(frozen=True)
@@ -152,18 +152,10 @@ def _peer_has_come(roll: Roll, rank: int, wait: Wait) -> bool:
         if event.kind == wanted and event.peer in (rank, None) and (event.tag or 0) == (wait.tag or 0):
             if roll.snapshot.origin == "files" and event.nth is None:
                 continue  # it was not counted
-            if roll.snapshot.origin == "files" and event.nth == wait.nth and _stands_before(peer, event):
-                return False
-            most = max(most, event.nth or most + 1)
+            most = max(most, most + 1 if event.nth is None else event.nth)
     if peer.wait is not None and _answers(peer.wait, wanted, rank, wait.tag):
         most = max(most, peer.wait.nth or 0)
     return most >= wait.nth
-
-
-def _stands_before(standing: Standing, event: Event) -> bool:
-    """True when this rank still waits in something older than that call of its own."""
-    wait = standing.wait
-    return wait is not None and wait.since is not None and wait.since < event.time
 
 
 def _answers(wait: Wait | None, wanted: str, rank: int, tag: int | None) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from rankcall.diagnose import words
 from rankcall.diagnose.drafts import Draft
@@ -25,9 +25,10 @@ def lonely(roll: Roll, graph: Graph) -> tuple[int, ...]:
     return tuple(found)
 
 
-def judge(roll: Roll, graph: Graph) -> Draft | None:
-    """A verdict if sends and receives wait for one another, or for a partner that has gone past them."""
-    ranks = lonely(roll, graph)
+def judge(roll: Roll, graph: Graph, among: Collection[int] | None = None) -> Draft | None:
+    """A verdict if sends and receives wait for one another, or for a partner that has gone past them; `among`: only
+    those of these ranks are looked at."""
+    ranks = tuple(rank for rank in lonely(roll, graph) if among is None or rank in among)
     # A rank held up by another's unmatched call is an echo: only ranks in the circle, or before a gone peer, count.
     cycle = {rank for circle in graph.cycles for rank in circle}
     roots = [rank for rank in ranks if rank in cycle or not _reaches(roll, graph, rank)]

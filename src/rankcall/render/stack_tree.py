@@ -21,7 +21,7 @@ from rankcall.render.page import Page, print_uncut
 from rankcall.render.roll_call import where_text
 
 MOST_LINES = 25
-_MOST_CLASSES = 12
+_MOST_CLASSES = MOST_LINES  # each needs a line of its own
 _MOST_NODES = 50_000
 _WIDEST_RANKS = 24
 _WIDEST_PLACE = 48

@@ -40,8 +40,8 @@ _FORMS: tuple[tuple[re.Pattern[str], _Reader], ...] = (
     (re.compile(r"\s*(?:Traceback for thread \d|The frame stack for thread \d|Core file information:)"),
      samples_from_pystack),
     (re.compile(
-        r"\s*(?:Thread \d+ \((?:Thread 0x|LWP |process )|(?:\(gdb\) )?#0 |\[New LWP |Attaching to process |TID \d+:"
-        r"|PID \d+ - |Traceback \(most recent call first\):|#\d+ Frame 0x)"),
+        r"\s*(?:Thread \d+ \((?:Thread 0x|LWP |process )|(?:\(gdb\) )?#0 (?!.{1,500} from \S{1,500}:\d+\s*$)|\[New LWP "
+        r"|Attaching to process |TID \d+:|PID \d+ - |Traceback \(most recent call first\):|#\d+ Frame 0x)"),
      samples_from_gdb),
     (re.compile(r"\[(?:$|\{| *$)"), _json_lines),
 )  # fmt: skip

@@ -54,9 +54,14 @@ def broken(fleet: Fleet, ranks: Iterable[int]) -> list[Shift]:
             ends = {_end(stream, streams[0]) for stream in streams}
             if len(streams) > 1 and None in ends and len(ends) == 1:
                 continue  # the two of them agree
-            for stream in streams:
-                if stream.member.rank in asked and (shift := _against_itself(fleet, stream)) is not None:
-                    found.append(shift)
+            own = [shift for stream in streams if stream.member.rank in asked
+                   and (shift := _against_itself(fleet, stream)) is not None]  # fmt: skip
+            mine = [stream for stream in streams if stream.member.rank in asked]
+            if not own and len(mine) == 1 and len(streams) == 2:
+                # The two disagree, and only this one is part of the trouble.
+                other = next(stream for stream in streams if stream is not mine[0])
+                own = [_differs(fleet, mine[0], other, end) for end in [_end(mine[0], other)] if end is not None]
+            found += own
     return found
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from rankcall.diagnose import dumped
 from rankcall.diagnose import graph as wait_for
 from rankcall.diagnose.readers.dumps import habits, shifts
 from rankcall.diagnose.readers.dumps.files import Named, place
@@ -17,9 +18,10 @@ from rankcall.diagnose.readers.dumps.shared import Shared
 from rankcall.diagnose.readers.dumps.to_snapshot import snapshot_of
 from rankcall.diagnose.roll import Roll, call_roll
 from rankcall.diagnose.waits import with_waits
-from rankcall.snapshot import Snapshot
+from rankcall.snapshot import Shift, Snapshot
 
 _MOST_SUSPECTED = 64  # ranks of one group compared when a root is known
+_SMALL_CIRCLE = 8  # ranks; in a larger one others do the same work
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,19 +76,39 @@ def _with_shifts(fleet: Fleet, snapshot: Snapshot) -> Snapshot:
         if not roots or (graph.blockers[rank] & roots and small):
             waited[wait.group] = None
     found = shifts.find(fleet, list(waited)) if waited else []
-    if all(shift.kind == "differs" for shift in found):
+    if all(shift.kind in ("differs", "swapped") for shift in found):
         found += habits.broken(fleet, _in_pairs(roll, graph))
+    if not found and waited:
+        found = _against_themselves(fleet, roll, graph)
     return msgspec.structs.replace(snapshot, shifts=tuple(found)) if found else snapshot
+
+
+def _against_themselves(fleet: Fleet, roll: Roll, graph: wait_for.Graph) -> list[Shift]:
+    """Two ranks that contradict each other, and nobody else does the same work: their own steps before tell."""
+    for difference in dumped.at_waits(roll, graph):
+        if difference.tie and difference.group in fleet.groups:
+            return shifts.against_itself(fleet, difference.calls, difference.group)
+    for cycle in graph.cycles:
+        groups = dict.fromkeys(wait.group for rank in cycle if (wait := roll.standings[rank].wait) is not None)
+        if len(cycle) <= _SMALL_CIRCLE and all(group in fleet.groups for group in groups):
+            smallest = min(groups, key=lambda group: fleet.groups[group].size)
+            odd = shifts.against_itself(fleet, cycle, smallest)
+            if odd and len(odd) < len(cycle):
+                return odd
+    return []
 
 
 def _in_pairs(roll: Roll, graph: wait_for.Graph) -> list[int]:
     """The ranks of circles, and of waits without a root, that go through a send or receive."""
-    held = wait_for.Waiters(graph.blockers).of(graph.roots)
+    held = wait_for.Waiters(graph.blockers).of((*graph.roots, *graph.unexplained))
     found: set[int] = set()
+    pairs = {rank for rank in graph.waiting if (wait := roll.standings[rank].wait) is not None and wait.kind == "p2p"}
+    circles = [cycle for cycle in graph.cycles if not pairs.isdisjoint(cycle)]
+    if circles:
+        return sorted({rank for cycle in circles for rank in cycle})
     for rank in graph.waiting:
         wait = roll.standings[rank].wait
         if rank in held or wait is None or wait.kind != "p2p" or wait.peer is None:
             continue
         found |= {rank, wait.peer}
-        found.update(*(cycle for cycle in graph.cycles if rank in cycle))
     return sorted(found)

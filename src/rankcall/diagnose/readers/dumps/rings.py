@@ -38,7 +38,7 @@ class Ring:
     host: str
     rank: int | None  # as the file itself says it; most do not
     left_out: int
-    whole: bool
+    first_record: int | None  # how many operations the process had begun before the first that it still holds
     usual_gap: float
     timeout_s: float | None
     config: tuple[tuple[str, str, int], ...]
@@ -56,6 +56,16 @@ class Ring:
 
     def __len__(self) -> int:
         return len(self.seq)
+
+    @property
+    def whole(self) -> bool:
+        """It still holds the process's first operation."""
+        return self.first_record == 0
+
+    @property
+    def begun(self) -> int | None:
+        """How many operations the process has begun in all; None where the dump does not say."""
+        return self.first_record + len(self) + self.left_out if self.first_record is not None else None
 
     @property
     def newest(self) -> float | None:
@@ -101,7 +111,7 @@ def ring_from(
     )
     return Ring(
         path=path, version=header["version"], library=header["library"], host=header["host"], rank=header["rank"],
-        left_out=header["left_out"], whole=header["first_record"] == 0, usual_gap=header["gap"],
+        left_out=header["left_out"], first_record=header["first_record"], usual_gap=header["gap"],
         timeout_s=header["timeout_ms"] / 1000 if header["timeout_ms"] else None,
         config=tuple((name, description, members) for name, description, members in config),
         groups=groups, open=header["open"], written=written,

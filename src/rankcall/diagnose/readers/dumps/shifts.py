@@ -7,11 +7,12 @@ differ or run out. Only the order over several groups, the sizes and the lines t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from rankcall.diagnose.readers.dumps.members import DEFAULT, Fleet, Lane, Member, ranks_of
+from rankcall.diagnose.readers.dumps.members import Fleet, Lane, Member, ranks_of
 from rankcall.diagnose.readers.dumps.rings import Ring
+from rankcall.diagnose.readers.dumps.stages import stage
 from rankcall.diagnose.readers.dumps.to_snapshot import event_at
 from rankcall.snapshot import Shift
 
@@ -19,6 +20,7 @@ MOST_SHIFTED = 256  # calls: more than a step of most programs
 LONG_ENOUGH = 12  # calls that have to agree again after the moved ones; fewer only where the rings end
 SHORT_ENOUGH = 3  # and never fewer than these: two calls in the other order look moved as well
 MOST_SIBLINGS = 64
+LATELY = 64  # calls before the one that hangs
 _ALIKE_FIRST = (64, 16, 4)  # calls that the streams of one program have in common at their beginning
 _SHOWN_CALLS, _SHOWN_RANKS = 4, 16
 
@@ -49,6 +51,61 @@ def find(fleet: Fleet, keys: Sequence[str]) -> list[Shift]:
     return found
 
 
+def against_itself(fleet: Fleet, ranks: Iterable[int], group: str) -> list[Shift]:
+    """Those of the ranks that lately made a call which is not what followed the same calls in their own earlier steps.
+
+    For what two ranks alone disagree about: nobody else does the same work. `group` is the one that it is about.
+    """
+    known = _Tokens(fleet, {about.role for about in fleet.groups.values()}, pairs=True)
+    lately: list[int] = []
+    now: list[int] = []
+    asked = 0
+    for rank in ranks:
+        member = fleet.members.get(rank)
+        lane = member.lanes.get(group) if member is not None else None
+        if member is None or lane is None or member.stale:
+            continue
+        asked += 1
+        tokens, places = known.of(member, lane.ring)
+        at = _first_open(fleet, member, lane.ring, places)
+        if _surprises(tokens, at, (32, 16, 8, 4, 2, 1)):
+            now.append(rank)
+        if any(_surprises(tokens, earlier, (16, 8)) for earlier in range(max(0, at - LATELY), at + 1)):
+            lately.append(rank)
+    odd = now if 0 < len(now) < asked else lately if len(lately) < asked else []
+    return [Shift(kind="differs", ranks=(rank,), others=(), group=group, count=0) for rank in odd]
+
+
+def _surprises(tokens: array[int], at: int, lengths: Sequence[int]) -> bool:
+    """Whether the call at this place is not the one that followed the same calls the last time."""
+    if at >= len(tokens):
+        return False
+    expected = _after_same(tokens, at, lengths)
+    return expected is not None and tokens[expected] != tokens[at]
+
+
+def _first_open(fleet: Fleet, member: Member, ring: Ring, places: Sequence[int]) -> int:
+    """The first of these calls that is not done."""
+    still = set(ring.open)
+    for at, place in enumerate(places):
+        key = member.key(ring, ring.group[place])
+        if place in still and key is not None and ring.seq[place] > fleet.reached.get(key, -1):
+            return at
+    return len(places)
+
+
+def _after_same(tokens: array[int], at: int, lengths: Sequence[int]) -> int | None:
+    """The place of what followed the last time the same calls were made: the longest memory of them counts."""
+    for length in lengths:
+        if at <= length:
+            continue
+        habit = tokens[at - length : at]
+        for end in range(at - 1, length - 1, -1):
+            if tokens[end - length : end] == habit:
+                return end
+    return None
+
+
 def _in_group(fleet: Fleet, key: str, known: _Tokens) -> Shift | None:
     members = [rank for rank in ranks_of(fleet.groups[key].runs) if rank in fleet.members]
     lanes = [(fleet.members[rank], fleet.members[rank].lanes.get(key)) for rank in members]
@@ -68,8 +125,8 @@ def _in_group(fleet: Fleet, key: str, known: _Tokens) -> Shift | None:
 class _Tokens:
     """Numbers for calls: equal for the same operation of the same role, called from the same line."""
 
-    def __init__(self, fleet: Fleet, roles: set[str]) -> None:
-        self._fleet, self._roles = fleet, roles
+    def __init__(self, fleet: Fleet, roles: set[str], *, pairs: bool = False) -> None:
+        self._fleet, self._roles, self._pairs = fleet, roles, pairs
         self._numbers: dict[tuple[object, ...], int] = {}
         self._whole: dict[int, tuple[array[int], list[int]]] = {}
 
@@ -82,11 +139,12 @@ class _Tokens:
         start = next((place for place in self.places(lane) if ring.seq[place] >= seq), None)
         if start is None or ring.seq[start] != seq:
             return None
-        tokens, places = self._of(member, ring)
+        tokens, places = self.of(member, ring)
         first = next((at for at, place in enumerate(places) if place >= start), len(places))
-        return _Stream(member, lane, start, tokens[first:], places[first:], _stage(self._fleet, member, ring))
+        return _Stream(member, lane, start, tokens[first:], places[first:], stage(self._fleet, member, ring))
 
-    def _of(self, member: Member, ring: Ring) -> tuple[array[int], list[int]]:
+    def of(self, member: Member, ring: Ring) -> tuple[array[int], list[int]]:
+        """All calls of a ring in these roles: their numbers and places."""
         if id(ring) in self._whole:
             return self._whole[id(ring)]
         fleet = self._fleet
@@ -100,30 +158,17 @@ class _Tokens:
         for number, call_number, stack in set(keys):
             call, site = fleet.shared.calls[call_number], fleet.shared.site_of(stack)
             role = roles[number]
-            if role is None or call.is_p2p or call.spelling == "coalesced":
+            if role is None or (call.is_p2p and not self._pairs) or call.spelling == "coalesced":
                 known[(number, call_number, stack)] = -1
                 continue
             place = (site.file, site.line) if site is not None else None
-            token = self._numbers.setdefault((role, call.compared, place), len(self._numbers))
+            ends = (call.op, call.source, call.target) if call.is_p2p else None
+            token = self._numbers.setdefault((role, call.compared, ends, place), len(self._numbers))
             known[(number, call_number, stack)] = token
         numbers = list(map(known.__getitem__, keys))
         places = [at for at, token in enumerate(numbers) if token >= 0]
         self._whole[id(ring)] = (array("i", [numbers[at] for at in places]), places)
         return self._whole[id(ring)]
-
-
-def _stage(fleet: Fleet, member: Member, ring: Ring) -> frozenset[object]:
-    """Whom it sends to and receives from: as ranks of the pipeline's own group, or by how far away they are."""
-    found: set[object] = set()
-    for number, op, source, target in ring.pairs(fleet.shared.calls):
-        key = member.key(ring, number)
-        if key is None or source is None or target is None:
-            continue
-        group = fleet.groups[key]
-        found.add(
-            (group.role, op, target - source) if group.description == DEFAULT else (group.role, op, source, target)
-        )
-    return frozenset(found)
 
 
 def _siblings(fleet: Fleet, key: str, start: int, known: _Tokens, members: set[int]) -> list[_Stream]:
@@ -211,6 +256,11 @@ def _moved(base: array[int], odd: array[int], at: int) -> int | None:
     return None
 
 
+def _swapped(base: _Stream, odd: _Stream, at: int) -> bool:
+    one, other = base.tokens[at : at + 2], odd.tokens[at : at + 2]
+    return len(one) == len(other) == 2 and one[0] == other[1] and one[1] == other[0]
+
+
 def _agree(base: array[int], mine: int, odd: array[int], yours: int) -> bool:
     left = min(len(base) - mine, len(odd) - yours, LONG_ENOUGH)
     return left >= SHORT_ENOUGH and base[mine : mine + left] == odd[yours : yours + left]
@@ -242,7 +292,7 @@ def _shift(
     own = odd.member.lanes
     group = key if key in own else next((k for k in own if fleet.groups[k].role == fleet.groups[key].role), key)
     return Shift(
-        kind="skipped" if moved > 0 else "extra" if moved < 0 else "differs",
+        kind="skipped" if moved > 0 else "extra" if moved < 0 else "swapped" if _swapped(base, odd, at) else "differs",
         ranks=ranks,
         others=tuple(others[:_SHOWN_RANKS]),
         group=group,

@@ -11,7 +11,8 @@ from collections.abc import Iterable
 from rankcall.diagnose.readers.dumps.members import Fleet, Lane, Member, global_rank, last_place, ranks_of
 from rankcall.diagnose.readers.dumps.reduce import P2P
 from rankcall.diagnose.readers.dumps.rings import Ring
-from rankcall.diagnose.readers.dumps.waiting import Open, find_waits
+from rankcall.diagnose.readers.dumps.stages import behind
+from rankcall.diagnose.readers.dumps.waiting import Open, find_waits, has_come
 from rankcall.snapshot import Dump, Event, Group, Process, Snapshot, Thread, Wait
 
 NEWEST = 6  # events kept of every rank
@@ -31,8 +32,18 @@ def snapshot_of(fleet: Fleet, *, notes: Iterable[str] = (), whole_rings: bool = 
     # about a job has a reason to.
     still = not 0.0 <= quiet < limit
     keep = _wanted(fleet, waits)
+    idle = [rank for rank, one in waits.items() if one is None] if any(waits.values()) else []
+    late = behind(fleet, idle)
     processes = [
-        _process(fleet, member, waits[rank], keep.get(rank, ()), quiet if still and quiet > 0 else 1.0, whole_rings)
+        _process(
+            fleet,
+            member,
+            waits[rank],
+            keep.get(rank, ()),
+            quiet if still and quiet > 0 else 1.0,
+            whole_rings,
+            rank in late,
+        )
         for rank, member in fleet.members.items()
     ]
     return Snapshot(
@@ -65,6 +76,8 @@ def _wanted(fleet: Fleet, waits: dict[int, Open | None]) -> dict[int, list[tuple
     for rank, one in waits.items():
         if one is not None and one.peer is not None and one.answer is not None:
             ring, place, number = one.answer
+            if one.answered and not has_come(fleet, one, waits.get(one.peer)):
+                number -= 1  # the call is on its queue, but it has not come to it
             wanted.setdefault(one.peer, []).append((ring, place, rank, number))
     return wanted
 
@@ -81,6 +94,7 @@ def _process(
     keep: Iterable[tuple[Ring, int, int | None, int | None]],
     quiet: float,
     whole: bool,
+    late: bool,
 ) -> Process:
     ring = member.rings[0]
     events: dict[tuple[int, int], Event] = {}
@@ -107,11 +121,11 @@ def _process(
         ring=tuple(event for _, event in ordered),
         last_change=ring.newest,
         versions={"nccl": ring.library} if ring.library else {},
-        dump=_dump(member),
+        dump=_dump(member, late),
     )
 
 
-def _dump(member: Member) -> Dump:
+def _dump(member: Member, late: bool) -> Dump:
     ring = member.rings[0]
     return Dump(
         file=", ".join(str(one.path) for one in member.rings),
@@ -122,6 +136,7 @@ def _dump(member: Member) -> Dump:
         written=max(one.written for one in member.rings),
         whole=all(one.whole for one in member.rings),
         stale=member.stale,
+        behind=late,
     )
 
 
@@ -157,7 +172,7 @@ def _wait(fleet: Fleet, one: Open | None) -> Wait | None:
         peer=one.peer,
         nth=one.nth,
         site=fleet.shared.site_of(ring.stacks[place]),
-        since=ring.created[place] / 1e9,
+        since=one.began / 1e9,
         source="flight-recorder",
     )
 

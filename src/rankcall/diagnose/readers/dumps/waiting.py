@@ -8,7 +8,7 @@ one; so the rank that keeps it back waits nowhere.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rankcall.diagnose.readers.dumps.members import Fleet, Lane, Member, global_rank, is_done
 from rankcall.diagnose.readers.dumps.reduce import P2P
@@ -34,6 +34,7 @@ class Open:
 
     @property
     def began(self) -> int:
+        """Nanoseconds."""
         return self.ring.created[self.place]
 
     @property
@@ -66,10 +67,29 @@ def find_waits(fleet: Fleet) -> dict[int, Open | None]:
                 if now is not None and one.began >= now.began:
                     break
                 other = waits.get(one.peer) if one.peer is not None else None
-                if other is not None and one.answer is not None and other.began < one.answer[0].created[one.answer[1]]:
+                if other is not None and _behind(fleet, one, other):
                     waits[rank], changed = one, True
                     break
     return waits
+
+
+def has_come(fleet: Fleet, one: Open, other: Open | None) -> bool:
+    """Whether the other side of a send or receive stands at the call that answers it; `other` is what it waits in."""
+    return one.answered and (other is None or not _behind(fleet, one, other))
+
+
+def _behind(fleet: Fleet, one: Open, other: Open) -> bool:
+    """True when the answer to `one` is kept back by `other`, which the answering rank waits in: an older operation, or
+    the one of its batch that nobody answers."""
+    if one.answer is None:
+        return False
+    ring, place, _ = one.answer
+    if other.ring is not ring:
+        return other.began < ring.created[place]
+    if other.place == place:
+        return False
+    first, last = _batch(fleet, ring, place)
+    return not other.answered if first <= other.place <= last else other.place < place
 
 
 def _open(fleet: Fleet, member: Member, ring: Ring, starts: _Starts) -> list[Open]:
@@ -91,9 +111,8 @@ def _open(fleet: Fleet, member: Member, ring: Ring, starts: _Starts) -> list[Ope
         if one is None:
             continue
         if not one.unsure:
-            batch = (
-                _pair(fleet, member, ring, at, key, unreliable, starts) for at in _rest_of_batch(fleet, ring, place)
-            )
+            rest = range(place + 1, _batch(fleet, ring, place)[1] + 1)
+            batch = (_pair(fleet, member, ring, at, key, unreliable, starts) for at in rest)
             # The calls of a batch finish together: what keeps it back is the one that nobody answers.
             lonely = next((other for other in batch if other is not None and not other.answered), None)
             return [*found, lonely if one.answered and lonely is not None else one]
@@ -101,16 +120,26 @@ def _open(fleet: Fleet, member: Member, ring: Ring, starts: _Starts) -> list[Ope
     return found or _timed_out(fleet, member, ring)
 
 
-def _rest_of_batch(fleet: Fleet, ring: Ring, place: int) -> list[int]:
-    """The later sends and receives of the batch that this one belongs to; empty if it was called alone."""
-    found: list[int] = []
-    for later in range(place + 1, len(ring)):
-        if ring.group[later] != ring.group[place] or not ring.flags[later] & P2P:
-            return []
-        if not fleet.shared.calls[ring.calls[later]].is_p2p:
-            return found
-        found.append(later)
-    return []
+def _batch(fleet: Fleet, ring: Ring, place: int) -> tuple[int, int]:
+    """The places of the first and the last call of the batch that this one belongs to; itself if it was called
+    alone. A batch is closed by a `coalesced` entry."""
+    last = place
+    while True:
+        after = last + 1
+        if after >= len(ring) or ring.group[after] != ring.group[place] or not ring.flags[after] & P2P:
+            return place, place
+        if not fleet.shared.calls[ring.calls[after]].is_p2p:
+            break
+        last = after
+    first = place
+    while (
+        first > 0
+        and ring.group[first - 1] == ring.group[place]
+        and ring.flags[first - 1] & P2P
+        and (fleet.shared.calls[ring.calls[first - 1]].is_p2p)
+    ):
+        first -= 1
+    return first, last
 
 
 def _last_done(fleet: Fleet, member: Member, ring: Ring) -> int:
@@ -161,7 +190,7 @@ def _pair(
     one = Open(ring, place, key, peer, nth, answer)
     if unreliable and nth is None:
         return None  # neither its state nor the other side tells
-    return Open(ring, place, key, peer, nth, answer, unsure=True) if unreliable and one.answered else one
+    return replace(one, unsure=True) if unreliable and one.answered else one
 
 
 def _answer(
