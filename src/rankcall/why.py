@@ -86,10 +86,14 @@ def _of_files(
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Report, Snapshot]:
     from rankcall.diagnose.readers.left_files import read_left_files
+    from rankcall.diagnose.stack_tree import merge_stacks, rank_stacks
 
     left = read_left_files(paths, world_size=world_size, whole_rings=whole_rings, progress=progress)
     report = _judged(left.snapshot, None)
     data = dict(report.data)
+    stacks = rank_stacks(left.snapshot)
+    if stacks:
+        data["stacks"] = merge_stacks(stacks, left.snapshot.sources)
     if left.unreadable:
         data["unreadable"] = [{"file": name, "reason": reason} for name, reason in left.unreadable]
     if left.snapshot.notes:

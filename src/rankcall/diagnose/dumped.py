@@ -37,6 +37,13 @@ def judge(roll: Roll, graph: Graph) -> list[Draft]:
     return sorted(found, key=lambda draft: (-len(draft.waiting), draft.culprits))
 
 
+def without_trace(roll: Roll, graph: Graph) -> list[Draft]:
+    """Ranks that others wait for and of which nothing was left, neither dump nor stack."""
+    if not roll.snapshot.stalled or any(rank in roll.standings for rank in graph.roots):
+        return []
+    return _without_dump(roll, graph, ())
+
+
 def together(drafts: Sequence[Draft]) -> Draft:
     """Several independent causes as one verdict: all their ranks, and a sentence for each."""
     if len(drafts) == 1:
@@ -378,7 +385,8 @@ def _wait_text(roll: Roll, wait: Wait | None) -> str:
         return "its next operation"
     if wait.kind == "p2p":
         return f"the other side of a {words.operation(wait)}{words.at(wait.site)}"
-    return f"{words.operation(wait)} number {wait.seq} of {group_name(roll, wait.group)}{words.at(wait.site)}"
+    number = f" number {wait.seq}" if wait.seq is not None else ""
+    return f"{words.operation(wait)}{number} of {group_name(roll, wait.group)}{words.at(wait.site)}"
 
 
 def _first_wait_for(roll: Roll, graph: Graph, rank: int) -> Wait | None:
@@ -489,15 +497,16 @@ def _lost(roll: Roll, graph: Graph, ranks: tuple[int, ...]) -> Draft:
     if len(stale) == len(ranks):
         left = f"{who} left a dump from before the others stood still"
     else:
-        left = f"{who} left no dump"
+        dumps = any(standing.process.dump is not None for standing in roll.standings.values())
+        left = f"{who} left no dump" if dumps else f"of {who} there is no stack"
     return Draft(
         pitfall="process-stuck",
         culprits=ranks,
         confidence=0.6 if len(ranks) == 1 else TIE,
         proven=False,
         sentence=f"{left}, and everybody else who takes part in {_wait_text(roll, wait)} has come{_held(waiting)}",
-        why="A process that has died, or hangs where even the recorder's own thread cannot run, leaves no dump: of all "
-        "ranks it is the prime suspect. Every rank with a dump waits for another.",
+        why="A process that has died, or hangs where nothing in it can run, leaves nothing: of all ranks it is the "
+        "prime suspect. Every rank that left something waits for another.",
         where=None,
         waiting=waiting,
         fix=(

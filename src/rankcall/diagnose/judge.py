@@ -56,8 +56,7 @@ def _awaited(roll: Roll) -> frozenset[int]:
     """Ranks that others wait for and that wait in nothing; asked only where no process was looked at."""
     if roll.snapshot.origin == "watch" or not roll.snapshot.stalled:
         return frozenset()
-    known = roll.standings
-    return frozenset(rank for rank in build(roll).roots if rank in known and not known[rank].thread.stack)
+    return frozenset(build(roll).roots)
 
 
 def _job(snapshot: Snapshot, roll: Roll) -> Job:
@@ -84,6 +83,8 @@ def _causes(roll: Roll) -> list[Draft]:
     if any(standing.process.dump is not None for standing in roll.standings.values()):
         return dumped.judge(roll, build(roll))
     draft = verdict_of(roll)
+    if draft is None and roll.snapshot.origin == "files":
+        return dumped.without_trace(roll, build(roll))
     return [draft] if draft is not None else []
 
 

@@ -363,8 +363,11 @@ def _stuck(roll: Roll, standing: Standing, waiting: Sequence[int]) -> Draft:
     return _draft(
         roll, standing, waiting, "process-stuck", 0.9 if known else 0.5,
         f"{action(code, standing.process.blocked_in)} outside any collective",
-        f"The process is {state}, and its record has not changed for "
-        f"{_quiet_text(roll, standing)}."
+        (
+            "Its stack shows it at this line, outside any collective, while the others wait in theirs."
+            if roll.snapshot.origin == "files"
+            else f"The process is {state}, and its record has not changed for {_quiet_text(roll, standing)}."
+        )
         + (f" Its line is `{code}`." if code else ""),
         place,
         rivals=() if known else (

@@ -28,6 +28,7 @@ from rankcall.render.page import (
 from rankcall.render.roll_call import where_text
 from rankcall.render.roll_table import draw_roll_call
 from rankcall.render.source_lines import SourceLines
+from rankcall.render.stack_tree import draw_stack_tree
 from rankcall.render.words import Language, Words
 
 # How much of each part fits on one screen; -v lifts these.
@@ -109,6 +110,8 @@ def draw(console: Console, page: Page, report: Report) -> None:
     _findings(console, page, report.findings)
     _incidents(console, page, report)
     _unreadable(console, page, report)
+    if "stacks" in report.data:
+        draw_stack_tree(console, page, report.data["stacks"])
     if verdict is not None or report.outcome != "completed" or page.verbose:
         draw_roll_call(console, page, report)
     if page.verbose:

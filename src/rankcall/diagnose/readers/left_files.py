@@ -7,9 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankcall.diagnose.readers.dumps.files import Named, looks_like_dump, named, regular_files
+from rankcall.diagnose.readers.dumps.pool import Source
 from rankcall.diagnose.readers.dumps.read import read_dumps
+from rankcall.diagnose.readers.joined_stacks import with_stacks
+from rankcall.diagnose.readers.stack_files import one_per_process, stacks_from_text
+from rankcall.diagnose.readers.stack_sample import StackSample
 from rankcall.errors import RankcallError
 from rankcall.snapshot import Snapshot
+
+LARGEST_TEXT = 256 << 20  # bytes; stacks of thousands of ranks in one file are smaller
+_SNIFFED = 4096
 
 # progress(done, all)
 Progress = Callable[[int, int], None]
@@ -48,7 +55,7 @@ def read_left_files(
     # An empty or damaged file among dumps was meant to be one: it is read, and what is wrong with it is said.
     series = {file.series for file in dumps}
     dumps += [file for file in rest if file.series in series]
-    others = sum(1 for file in rest if file.series not in series)
+    samples, others = _stacks([file.source for file in rest if file.series not in series])
     read = read_dumps(
         dumps,
         world_size=world_size,
@@ -56,9 +63,33 @@ def read_left_files(
         progress=(lambda done: progress(done, len(dumps))) if progress is not None else None,
     )
     unreadable = tuple((str(one.path), one.reason) for one in read.unreadable)
-    if read.snapshot is None:
+    if read.snapshot is None and not samples:
         raise RankcallError(_nothing(paths, unreadable, others))
-    return LeftFiles(read.snapshot, unreadable, others)
+    snapshot = with_stacks(read.snapshot, samples, world_size) if samples else read.snapshot
+    assert snapshot is not None
+    return LeftFiles(snapshot, unreadable, others)
+
+
+def _stacks(files: Sequence[Source]) -> tuple[list[StackSample], int]:
+    """The samples of all these files, one for each process, and how many of the files hold none."""
+    samples: list[StackSample] = []
+    others = 0
+    for file in files:
+        found = _samples(file) if file.size <= LARGEST_TEXT else []
+        samples += found
+        others += not found
+    return one_per_process(samples), others
+
+
+def _samples(file: Source) -> list[StackSample]:
+    try:
+        with open(file.path, "rb") as opened:
+            start = opened.read(_SNIFFED)
+            if b"\0" in start:
+                return []
+            return stacks_from_text(start + opened.read(LARGEST_TEXT), str(file.path))
+    except OSError:
+        return []
 
 
 def _nothing(paths: Sequence[Path], unreadable: Sequence[tuple[str, str]], others: int) -> str:
