@@ -128,7 +128,7 @@ def _left_out(roll: Roll, graph: Graph, cycle: Sequence[int]) -> Draft | None:
         ]
         if group is None or not any(wait.group == shift.group for wait in waits):
             continue
-        if _each_its_own(roll, cycle):
+        if _each_its_own(roll, cycle) and not _in_company(roll, graph, rank, cycle):
             continue
         return _shifted(roll, graph, msgspec.structs.replace(shift, kind="skipped", count=1, calls=(missed,)))
     return None
@@ -138,6 +138,16 @@ def _each_its_own(roll: Roll, cycle: Sequence[int]) -> bool:
     """Three ranks or more, and each waits in a group of its own: nobody stands apart from the others."""
     groups = {wait.group for rank in cycle if (wait := _wait_of(roll, rank)) is not None and wait.kind != "p2p"}
     return len(groups) == len(cycle) > 2
+
+
+def _in_company(roll: Roll, graph: Graph, rank: int, cycle: Sequence[int]) -> bool:
+    """True when ranks outside the circle wait in the same operation as this one: it is where the program goes on."""
+    mine = _wait_of(roll, rank)
+    return mine is not None and any(
+        (wait := _wait_of(roll, other)) is not None and (wait.group, wait.seq) == (mine.group, mine.seq)
+        for other in graph.waiting
+        if other not in cycle
+    )
 
 
 def _in_pair(shift: Shift) -> bool:

@@ -38,6 +38,8 @@ def broken(fleet: Fleet, ranks: Iterable[int]) -> list[Shift]:
     """Those of the ranks that made other sends and receives than the ranks that do the same work, or, where there are
     none, than they did themselves in the steps before."""
     asked = set(ranks)
+    if not asked:
+        return []
     numbers: dict[tuple[str, str, int | None, int | None], int] = {}
     alike: dict[frozenset[int], list[_Stream]] = {}
     for member in fleet.members.values():

@@ -21,6 +21,7 @@ from rankcall.diagnose.waits import with_waits
 from rankcall.snapshot import Shift, Snapshot
 
 _MOST_SUSPECTED = 64  # ranks of one group compared when a root is known
+_FEW_SIBLINGS = 4  # enough beside the group itself, when it is only asked where a known root left the others
 _SMALL_CIRCLE = 8  # ranks; in a larger one others do the same work
 
 
@@ -75,7 +76,7 @@ def _with_shifts(fleet: Fleet, snapshot: Snapshot) -> Snapshot:
         small = fleet.groups[wait.group].size <= _MOST_SUSPECTED
         if not roots or (graph.blockers[rank] & roots and small):
             waited[wait.group] = None
-    found = shifts.find(fleet, list(waited)) if waited else []
+    found = shifts.find(fleet, list(waited), _FEW_SIBLINGS if roots else shifts.MOST_SIBLINGS)
     if all(shift.kind in ("differs", "swapped") for shift in found):
         found += habits.broken(fleet, _in_pairs(roll, graph))
     if not found and waited:

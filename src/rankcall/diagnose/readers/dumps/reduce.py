@@ -310,19 +310,19 @@ def _stacks(column: Sequence[Any], tables: Tables) -> list[int]:
     """Each entry's call stack as a number of the shared table; torch shares one list among equal stacks."""
     if not any(column):
         return [0] * len(column)
-    seen: dict[int, int] = {}
-    frames_seen: dict[int, tuple[str, int, str]] = {}
-    numbers = []
-    for frames in column:
-        number = seen.get(id(frames))
-        if number is None:
-            number = seen[id(frames)] = _stack(frames, frames_seen, tables)
-        numbers.append(number)
-    return numbers
+    if not set(map(type, column)) <= {list, tuple, _NONE}:
+        column = [frames if type(frames) in (list, tuple) else None for frames in column]
+    if sum(len(frames) for frames in column if frames is not None) > MOST_NUMBERS:
+        raise NotADump("its call stacks are larger than those of any dump")
+    # torch shares the frames of equal stacks, so that a stack is known by the identities of its frames.
+    keys = [() if frames is None else tuple(map(id, frames[:MOST_FRAMES])) for frames in column]
+    seen: dict[int, tuple[str, int, str]] = {}
+    known = {key: _stack(frames, seen, tables) for key, frames in dict(zip(keys, column, strict=True)).items()}
+    return list(map(known.__getitem__, keys))
 
 
 def _stack(frames: Any, seen: dict[int, tuple[str, int, str]], tables: Tables) -> int:
-    if type(frames) not in (list, tuple):
+    if not frames:
         return 0
     found = []
     for frame in frames[:MOST_FRAMES]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class Ring:
     created: array[int]
     ended: array[int]
     stacks: array[int]
+    _places: dict[int, list[int]] = field(default_factory=dict)
     _pairs: dict[tuple[int, str, int | None, int | None], list[int]] | None = None
 
     def __len__(self) -> int:
@@ -72,17 +73,15 @@ class Ring:
         """When its last operation began, in seconds."""
         return self.created[-1] / 1e9 if self.created else None
 
-    @cached_property
-    def places(self) -> dict[int, list[int]]:
-        """The places of each group's collectives, by group number."""
-        found: dict[int, list[int]] = {}
-        for number in range(len(self.groups)):
-            found[number] = []
-        flags = self.flags
-        for place, number in enumerate(self.group):
-            found[number].append(place)
-        if any(flag & P2P for flag in set(flags)):
-            found = {number: [p for p in places if not flags[p] & P2P] for number, places in found.items()}
+    def places(self, number: int) -> list[int]:
+        """The places of one group's collectives, by its number here."""
+        found = self._places.get(number)
+        if found is None:
+            found = list(compress(range(len(self.group)), map(number.__eq__, self.group)))
+            if any(flag & P2P for flag in set(self.flags)):
+                flags = self.flags
+                found = [place for place in found if not flags[place] & P2P]
+            self._places[number] = found
         return found
 
     def pairs(self, calls: Sequence[Call]) -> dict[tuple[int, str, int | None, int | None], list[int]]:

@@ -37,14 +37,15 @@ class _Stream:
     stage: frozenset[object]  # its sends and receives: equal for ranks at one stage of a pipeline
 
 
-def find(fleet: Fleet, keys: Sequence[str]) -> list[Shift]:
-    """The shifts behind waits in these groups; at most one for each group."""
+def find(fleet: Fleet, keys: Sequence[str], siblings: int = MOST_SIBLINGS) -> list[Shift]:
+    """The shifts behind waits in these groups; at most one for each group. `siblings`: how many ranks of other groups
+    of the same role each is compared with."""
     roles = {fleet.groups[key].role for key in keys}
     found: list[Shift] = []
     done: set[tuple[int, ...]] = set()
     known = _Tokens(fleet, roles)
     for key in keys:
-        shift = _in_group(fleet, key, known)
+        shift = _in_group(fleet, key, known, siblings)
         if shift is not None and shift.ranks not in done:
             done.add(shift.ranks)
             found.append(shift)
@@ -106,7 +107,7 @@ def _after_same(tokens: array[int], at: int, lengths: Sequence[int]) -> int | No
     return None
 
 
-def _in_group(fleet: Fleet, key: str, known: _Tokens) -> Shift | None:
+def _in_group(fleet: Fleet, key: str, known: _Tokens, siblings: int) -> Shift | None:
     members = [rank for rank in ranks_of(fleet.groups[key].runs) if rank in fleet.members]
     lanes = [(fleet.members[rank], fleet.members[rank].lanes.get(key)) for rank in members]
     present = [(member, lane) for member, lane in lanes if lane is not None and known.places(lane)]
@@ -114,7 +115,7 @@ def _in_group(fleet: Fleet, key: str, known: _Tokens) -> Shift | None:
         return None
     start = max(lane.ring.seq[known.places(lane)[0]] for _, lane in present)
     streams = [stream for member, lane in present if (stream := known.stream(member, lane, start)) is not None]
-    streams += _siblings(fleet, key, start, known, {member.rank for member, _ in present})
+    streams += _siblings(fleet, key, start, known, {member.rank for member, _ in present}, siblings)
     for alike in _ALIKE_FIRST:
         shift = _first_shift(fleet, key, _one_program(streams, alike), known)
         if shift is not None:
@@ -131,7 +132,7 @@ class _Tokens:
         self._whole: dict[int, tuple[array[int], list[int]]] = {}
 
     def places(self, lane: Lane) -> list[int]:
-        return lane.ring.places.get(lane.number, [])
+        return lane.ring.places(lane.number)
 
     def stream(self, member: Member, lane: Lane, seq: int) -> _Stream | None:
         """The calls from the collective `seq` of this lane on; None where the ring does not hold it."""
@@ -171,7 +172,7 @@ class _Tokens:
         return self._whole[id(ring)]
 
 
-def _siblings(fleet: Fleet, key: str, start: int, known: _Tokens, members: set[int]) -> list[_Stream]:
+def _siblings(fleet: Fleet, key: str, start: int, known: _Tokens, members: set[int], most: int) -> list[_Stream]:
     """Ranks that do the same in a group of the same role: they tell which of two that differ is the odd one."""
     role = fleet.groups[key].role
     found: list[_Stream] = []
@@ -182,7 +183,7 @@ def _siblings(fleet: Fleet, key: str, start: int, known: _Tokens, members: set[i
             if fleet.groups[other].role == role and (stream := known.stream(member, lane, start)) is not None:
                 found.append(stream)
                 break
-        if len(found) >= MOST_SIBLINGS:
+        if len(found) >= most:
             break
     return found
 

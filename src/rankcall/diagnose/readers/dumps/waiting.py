@@ -269,8 +269,8 @@ def _common_start(one: Member, other: Member, ring: Ring, theirs: Ring) -> tuple
         their_lane = other.lanes.get(key)
         if their_lane is None or lane.ring is not ring or their_lane.ring is not theirs:
             continue
-        mine = ring.places.get(lane.number, [])
-        yours = theirs.places.get(their_lane.number, [])
+        mine = ring.places(lane.number)
+        yours = theirs.places(their_lane.number)
         if not mine or not yours:
             continue
         first = max(ring.seq[mine[0]], theirs.seq[yours[0]])
