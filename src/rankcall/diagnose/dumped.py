@@ -122,12 +122,6 @@ def _left_out(roll: Roll, graph: Graph, cycle: Sequence[int]) -> Draft | None:
         ):
             continue
         rank, missed = shift.ranks[0], shift.calls[1]
-        group = roll.groups.get(shift.group)
-        waits = [
-            wait for other in cycle if rank in graph.blockers[other] and (wait := _wait_of(roll, other)) is not None
-        ]
-        if group is None or not any(wait.group == shift.group for wait in waits):
-            continue
         if _each_its_own(roll, cycle) and not _in_company(roll, graph, rank, cycle):
             continue
         return _shifted(roll, graph, msgspec.structs.replace(shift, kind="skipped", count=1, calls=(missed,)))

@@ -32,6 +32,7 @@ class _Stream:
     ring: Ring
     tokens: array[int]
     places: list[int]
+    kinds: frozenset[object]  # its sends and receives without the lines that call them: equal for one stage
 
 
 def broken(fleet: Fleet, ranks: Iterable[int]) -> list[Shift]:
@@ -40,12 +41,12 @@ def broken(fleet: Fleet, ranks: Iterable[int]) -> list[Shift]:
     asked = set(ranks)
     if not asked:
         return []
-    numbers: dict[tuple[str, str, int | None, int | None], int] = {}
-    alike: dict[frozenset[int], list[_Stream]] = {}
+    numbers: dict[tuple[object, ...], int] = {}
+    alike: dict[frozenset[object], list[_Stream]] = {}
     for member in fleet.members.values():
         if not member.stale:
             stream = _stream(fleet, member, member.rings[0], numbers)
-            alike.setdefault(frozenset(stream.tokens), []).append(stream)
+            alike.setdefault(stream.kinds, []).append(stream)
     found: list[Shift] = []
     for streams in alike.values():
         if not any(stream.member.rank in asked for stream in streams):
@@ -67,14 +68,13 @@ def broken(fleet: Fleet, ranks: Iterable[int]) -> list[Shift]:
     return found
 
 
-def _stream(
-    fleet: Fleet, member: Member, ring: Ring, numbers: dict[tuple[str, str, int | None, int | None], int]
-) -> _Stream:
+def _stream(fleet: Fleet, member: Member, ring: Ring, numbers: dict[tuple[object, ...], int]) -> _Stream:
     calls = fleet.shared.calls
     known = [member.key(ring, number) for number in range(len(ring.groups))]
     roles = [fleet.groups[name].role if name is not None else "" for name in known]
     tokens: list[int] = []
     places: list[int] = []
+    kinds: set[object] = set()
     for place, flag in enumerate(ring.flags):
         if not flag & P2P:
             if not tokens or tokens[-1] != _COLLECTIVES:
@@ -83,10 +83,12 @@ def _stream(
             continue
         call = calls[ring.calls[place]]
         if call.is_p2p:
-            key = (roles[ring.group[place]], call.op, call.source, call.target)
+            kind = (roles[ring.group[place]], call.op, call.source, call.target)
+            kinds.add(kind)
+            key = (*kind, fleet.shared.site_of(ring.stacks[place]))
             tokens.append(numbers.setdefault(key, len(numbers)))
             places.append(place)
-    return _Stream(member, ring, array("i", tokens), places)
+    return _Stream(member, ring, array("i", tokens), places, frozenset(kinds))
 
 
 # --- against ranks that do the same work -----------------------------------------------------------------------------

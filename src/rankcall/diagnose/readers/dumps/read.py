@@ -11,7 +11,7 @@ from rankcall.diagnose import dumped
 from rankcall.diagnose import graph as wait_for
 from rankcall.diagnose.readers.dumps import habits, shifts
 from rankcall.diagnose.readers.dumps.files import Named, place
-from rankcall.diagnose.readers.dumps.members import Fleet, gather
+from rankcall.diagnose.readers.dumps.members import Fleet, Member, gather
 from rankcall.diagnose.readers.dumps.pool import Unreadable, read_all
 from rankcall.diagnose.readers.dumps.rings import Ring
 from rankcall.diagnose.readers.dumps.shared import Shared
@@ -78,7 +78,7 @@ def _with_shifts(fleet: Fleet, snapshot: Snapshot) -> Snapshot:
             waited[wait.group] = None
     found = shifts.find(fleet, list(waited), _FEW_SIBLINGS if roots else shifts.MOST_SIBLINGS)
     if all(shift.kind in ("differs", "swapped") for shift in found):
-        found += habits.broken(fleet, _in_pairs(roll, graph))
+        found += habits.broken(fleet, _in_pairs(fleet, roll, graph))
     if not found and waited:
         found = _against_themselves(fleet, roll, graph)
     return msgspec.structs.replace(snapshot, shifts=tuple(found)) if found else snapshot
@@ -99,17 +99,24 @@ def _against_themselves(fleet: Fleet, roll: Roll, graph: wait_for.Graph) -> list
     return []
 
 
-def _in_pairs(roll: Roll, graph: wait_for.Graph) -> list[int]:
+def _in_pairs(fleet: Fleet, roll: Roll, graph: wait_for.Graph) -> list[int]:
     """The ranks of circles, and of waits without a root, that go through a send or receive."""
-    held = wait_for.Waiters(graph.blockers).of((*graph.roots, *graph.unexplained))
-    found: set[int] = set()
+    ends = [rank for rank in graph.unexplained if not _blind(fleet.members[rank])]
     pairs = {rank for rank in graph.waiting if (wait := roll.standings[rank].wait) is not None and wait.kind == "p2p"}
     circles = [cycle for cycle in graph.cycles if not pairs.isdisjoint(cycle)]
     if circles:
         return sorted({rank for cycle in circles for rank in cycle})
+    in_circles = [rank for cycle in graph.cycles for rank in cycle]
+    held = wait_for.Waiters(graph.blockers).of((*graph.roots, *ends, *in_circles))
+    found: set[int] = set()
     for rank in graph.waiting:
         wait = roll.standings[rank].wait
         if rank in held or wait is None or wait.kind != "p2p" or wait.peer is None:
             continue
         found |= {rank, wait.peer}
     return sorted(found)
+
+
+def _blind(member: Member) -> bool:
+    """True when even the oldest operation that its ring still holds is not done: what it really waits in is older."""
+    return any(len(ring.open) > 0 and ring.open[0] == 0 and not ring.whole for ring in member.rings)

@@ -1,0 +1,1 @@
+"""A simulator of distributed jobs that writes flight-recorder dumps, and faults planted in them."""

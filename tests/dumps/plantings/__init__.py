@@ -1,0 +1,1 @@
+"""The plantings, a file a kind of fault; `dumps.plant` hands them out."""
