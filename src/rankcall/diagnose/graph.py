@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rankcall.diagnose.kinds import algorithm
 from rankcall.diagnose.roll import Roll, Standing
@@ -58,6 +59,7 @@ def numbers_of(standing: Standing) -> dict[str, int]:
     return found
 
 
+@lru_cache(maxsize=1)  # asked several times while one snapshot is judged
 def build(roll: Roll) -> Graph:
     """Draw the graph of this roll."""
     numbers = {rank: numbers_of(standing) for rank, standing in roll.standings.items()}

@@ -19,6 +19,7 @@ from rankcall.diagnose.readers.dumps.rings import Ring
 MOST_FILES = 400_000
 _DEEPEST = 8
 _SNIFFED = 4096
+_LARGEST_LIST = 4096  # ranks: beyond it, a member list says too little of one rank to be gone through
 _MARKS = (b'"entries"', b'"pg_config"', b'"pg_status"', b'"nccl_comm_state"', b'"comm_lib_version"')
 _SUFFIXES = re.compile(r"\.(pkl|pickle|json|bin|dump|trace|fr|pt|txt)$", re.IGNORECASE)
 _RANK = re.compile(r"(?:global[_-]?)?rank[_\-.=]?(\d{1,7})", re.IGNORECASE)
@@ -153,12 +154,14 @@ def _ranks(read: Sequence[tuple[Named, Ring]], shared_members: Sequence[Sequence
     notes: list[str] = []
     found: list[int | None] = []
     corrected = 0
+    sets: dict[int, frozenset[int]] = {}
     for name, ring in read:
-        possible = _possible(ring, shared_members)
         rank = ring.rank if ring.rank is not None else name.rank
-        if possible is not None and len(possible) == 1 and ring.rank is None and rank not in possible:
-            corrected += rank is not None
-            rank = next(iter(possible))
+        if ring.rank is None and not _is_in_all(rank, ring, shared_members, sets):
+            possible = _possible(ring, shared_members)
+            if possible is not None and len(possible) == 1:
+                corrected += rank is not None
+                rank = next(iter(possible))
         found.append(rank)
     if corrected:
         notes.append(f"{corrected} file names hold another number than the rank that the groups in them show; the "
@@ -170,12 +173,32 @@ def _ranks(read: Sequence[tuple[Named, Ring]], shared_members: Sequence[Sequence
     return [next(free) if rank is None else rank for rank in found], notes
 
 
+def _is_in_all(
+    rank: int | None, ring: Ring, shared_members: Sequence[Sequence[tuple[int, int]]], sets: dict[int, frozenset[int]]
+) -> bool:
+    """Whether the rank is a member of every group that the ring has operations of."""
+    if rank is None:
+        return False
+    lists = {name: members for name, _, members in ring.config}
+    for number in {lists[group.name] for group in ring.groups if group.name in lists}:
+        runs = shared_members[number]
+        if not runs or (len(runs) == 1 and runs[0][0] <= rank <= runs[0][1]):
+            continue
+        if number not in sets:
+            if _size(runs) > _LARGEST_LIST:
+                continue
+            sets[number] = frozenset(rank for first, last in runs for rank in range(first, last + 1))
+        if rank not in sets[number]:
+            return False
+    return True
+
+
 def _possible(ring: Ring, shared_members: Sequence[Sequence[tuple[int, int]]]) -> set[int] | None:
     """The ranks that are members of every group the ring has operations of; None where the dump does not tell."""
     lists = {name: members for name, _, members in ring.config}
     used = {lists[group.name] for group in ring.groups if group.name in lists}
     small = sorted((runs for number in used if (runs := shared_members[number])), key=_size)
-    if len(small) < 2 or _size(small[0]) > 4096:
+    if len(small) < 2 or _size(small[0]) > _LARGEST_LIST:
         return None
     possible = {rank for first, last in small[0] for rank in range(first, last + 1)}
     for runs in small[1:]:

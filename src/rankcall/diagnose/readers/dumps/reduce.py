@@ -30,8 +30,7 @@ COMPLETED, STARTED, RETIRED, P2P = 1, 2, 4, 8  # bits of an entry's flags
 _STATES = {"completed": COMPLETED | STARTED, "started": STARTED}
 _FIELDS = (
     "pg_id", "process_group", "collective_seq_id", "profiling_name", "input_sizes", "output_sizes", "input_dtypes",
-    "output_dtypes", "state", "retired", "time_created_ns", "time_discovered_completed_ns", "is_p2p", "frames",
-    "record_id", "timeout_ms",
+    "output_dtypes", "state", "retired", "time_created_ns", "time_discovered_completed_ns", "is_p2p",
 )  # fmt: skip
 _CALL_FIELDS = ("profiling_name", "input_sizes", "output_sizes", "input_dtypes", "output_dtypes")
 _MAX = (1 << 63) - 1
@@ -119,8 +118,8 @@ class _Columns:
     def __init__(self, entries: list[dict[Any, Any]], tables: Tables) -> None:
         raw = _fields(entries)
         if not _well_formed(raw):
-            good = [entry for entry in entries if _well_formed(_fields([entry]))]
-            raw = _fields(good)
+            entries = [entry for entry in entries if _well_formed(_fields([entry]))]
+            raw = _fields(entries)
             if not _well_formed(raw):  # each alone is within the budget, but not all together
                 raise NotADump("its entries hold more numbers than any dump does")
         self.count = len(raw["pg_id"])
@@ -135,12 +134,14 @@ class _Columns:
             "flags": array("B", flags),
             "created": array("q", created),
             "ended": array("q", _times(raw["time_discovered_completed_ns"])),
-            "stack": array("I", _stacks(raw["frames"], tables)),
+            "stack": array("I", _stacks([entry.get("frames") for entry in entries], tables)),
         }
-        first = raw["record_id"][0] if self.count else None
-        self.first_record = first if type(first) is int else None
+        first = entries[0].get("record_id") if entries else None
+        self.first_record = first if type(first) is int and 0 <= first <= _MAX else None
         self.usual_gap = _usual_gap(created)
-        limits = [limit for limit in raw["timeout_ms"][-64:] if type(limit) is int and 0 < limit <= _MAX]
+        limits = [
+            limit for entry in entries[-64:] if type(limit := entry.get("timeout_ms")) is int and 0 < limit <= _MAX
+        ]
         self.timeout_ms = max(limits, default=None)
 
     def _group_numbers(self, raw: dict[str, Sequence[Any]]) -> list[int]:
@@ -159,13 +160,13 @@ class _Columns:
 
 def _fields(entries: list[dict[Any, Any]]) -> dict[str, Sequence[Any]]:
     """One column a field; None where an entry lacks it."""
-    found: dict[str, Sequence[Any]] = {}
-    for name in _FIELDS:
-        try:
-            found[name] = list(map(itemgetter(name), entries))
-        except KeyError:
-            found[name] = [entry.get(name) for entry in entries]
-    return found
+    try:
+        columns = zip(*map(itemgetter(*_FIELDS), entries), strict=True)
+        found: dict[str, Sequence[Any]] = dict(zip(_FIELDS, columns, strict=True)) if entries else {}
+    except KeyError:
+        found = {}
+    # Not all versions write all of them.
+    return found or {name: [entry.get(name) for entry in entries] for name in _FIELDS}
 
 
 def _well_formed(raw: dict[str, Sequence[Any]]) -> bool:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from rankcall.diagnose.readers.dumps.members import DEFAULT, Fleet, Member
+from rankcall.diagnose.readers.dumps.members import DEFAULT, Fleet, Member, ranks_of
 from rankcall.diagnose.readers.dumps.rings import Ring
+
+_SMALL_GROUP = 256  # ranks: enough replicas to compare with
 
 
 def behind(fleet: Fleet, ranks: Iterable[int]) -> set[int]:
@@ -15,7 +17,8 @@ def behind(fleet: Fleet, ranks: Iterable[int]) -> set[int]:
     most: dict[tuple[frozenset[object], frozenset[str]], int] = {}
     own: dict[int, tuple[tuple[frozenset[object], frozenset[str]], int]] = {}
     asked = set(ranks)
-    for rank, member in fleet.members.items() if asked else ():
+    for rank in _near(fleet, asked):
+        member = fleet.members[rank]
         ring = member.rings[0]
         if ring.begun is None or member.stale:
             continue
@@ -25,6 +28,18 @@ def behind(fleet: Fleet, ranks: Iterable[int]) -> set[int]:
         if rank in asked:
             own[rank] = (kind, ring.begun)
     return {rank for rank, (kind, begun) in own.items() if begun < most[kind] or alone[kind] == 1}
+
+
+def _near(fleet: Fleet, ranks: set[int]) -> set[int]:
+    """These ranks and all that share a smaller group with one of them, replicas among them."""
+    found = set(ranks)
+    keys = {key for rank in ranks for key in fleet.members[rank].lanes}
+    smallest = min((fleet.groups[key].size for key in keys), default=0)
+    for key in keys:
+        group = fleet.groups[key]
+        if group.size <= max(_SMALL_GROUP, smallest):
+            found.update(rank for rank in ranks_of(group.runs) if rank in fleet.members)
+    return found
 
 
 def stage(fleet: Fleet, member: Member, ring: Ring) -> frozenset[object]:

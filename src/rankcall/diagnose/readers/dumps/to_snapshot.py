@@ -15,7 +15,8 @@ from rankcall.diagnose.readers.dumps.stages import behind
 from rankcall.diagnose.readers.dumps.waiting import Open, find_waits, has_come
 from rankcall.snapshot import Dump, Event, Group, Process, Snapshot, Thread, Wait
 
-NEWEST = 6  # events kept of every rank
+NEWEST, FEWER = 6, 2  # events kept of every rank; of a large job's
+LARGE_JOB = 2048  # ranks
 SHORTEST_PAUSE_S = 1.0  # writing the dumps of many ranks takes time
 PAUSES = 2.0  # a pause this many times as long as usual ones means that the job stands still
 
@@ -99,7 +100,8 @@ def _process(
     ring = member.rings[0]
     events: dict[tuple[int, int], Event] = {}
     for one in member.rings:
-        first = 0 if whole else max(0, len(one) - NEWEST)
+        most = NEWEST if len(fleet.members) < LARGE_JOB else FEWER
+        first = 0 if whole else max(0, len(one) - most)
         for place in range(first, len(one)):
             events[(id(one), place)] = event_at(fleet, member, one, place)
     for one, place, peer, nth in keep:
