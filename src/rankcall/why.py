@@ -88,20 +88,27 @@ def _of_files(
     progress: Callable[[int, int], None] | None = None,
 ) -> tuple[Report, Snapshot]:
     from rankcall.diagnose.readers.left_files import read_left_files
-    from rankcall.diagnose.stack_tree import merge_stacks, rank_stacks
 
     with _no_collections():
         left = read_left_files(paths, world_size=world_size, whole_rings=whole_rings, progress=progress)
         report = _judged(left.snapshot, None)
-    data = dict(report.data)
-    stacks = rank_stacks(left.snapshot)
-    if stacks:
-        data["stacks"] = merge_stacks(stacks, left.snapshot.sources)
     if left.unreadable:
-        data["unreadable"] = [{"file": name, "reason": reason} for name, reason in left.unreadable]
-    if left.snapshot.notes:
-        data["notes"] = list(left.snapshot.notes)
-    return msgspec.structs.replace(report, data=data), left.snapshot
+        data = {"unreadable": [{"file": name, "reason": reason} for name, reason in left.unreadable], **report.data}
+        report = msgspec.structs.replace(report, data=data)
+    return report, left.snapshot
+
+
+def _with_what_was_left(report: Report, snapshot: Snapshot) -> Report:
+    """What only files tell: the merged stacks, and what had to be guessed."""
+    from rankcall.diagnose.stack_tree import merge_stacks, rank_stacks
+
+    data = dict(report.data)
+    stacks = rank_stacks(snapshot)
+    if stacks:
+        data["stacks"] = merge_stacks(stacks, snapshot.sources)
+    if snapshot.notes:
+        data["notes"] = list(snapshot.notes)
+    return msgspec.structs.replace(report, data=data)
 
 
 @contextlib.contextmanager
@@ -188,6 +195,8 @@ def _judged(snapshot: Snapshot, written: Report | None) -> Report:
     from rankcall.diagnose import diagnose
 
     report = msgspec.structs.replace(diagnose(snapshot), verb="why")
+    if snapshot.origin == "files":
+        report = _with_what_was_left(report, snapshot)
     if written is None:
         return report
     report = msgspec.structs.replace(

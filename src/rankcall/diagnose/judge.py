@@ -38,7 +38,7 @@ def diagnose(snapshot: Snapshot) -> Report:
     if len(causes) > 1:
         beside = [(cause, "error") for cause in causes] + beside
     findings: list[Finding] = [to_finding(found, roll, evidence, severity) for found, severity in beside]
-    stands_still = snapshot.stalled or snapshot.outcome == "hung" or roll.over
+    stands_still = snapshot.stalled or snapshot.outcome == "hung" or roll.over or snapshot.origin == "files"
     text = unknown(roll, build(roll)) if verdict is None and stands_still else ""
     return Report(
         verb="run",

@@ -11,6 +11,8 @@ from rankcall.diagnose.waits import is_device
 def unknown(roll: Roll, graph: Graph) -> str:
     """One or two sentences, or an empty text for a job in which nobody stands still."""
     waiting = graph.waiting
+    if roll.snapshot.origin == "files" and (not waiting or not roll.snapshot.stalled):
+        return _of_files(roll, graph)
     if not waiting:
         return ""
     places = dict.fromkeys(
@@ -27,6 +29,19 @@ def unknown(roll: Roll, graph: Graph) -> str:
             f"{_network_command(first.backend)}"
         )
     return f"{who} {words.verb(waiting, 'waits', 'wait')} in {where}. {_stack_command(roll, waiting[0])}"
+
+
+def _of_files(roll: Roll, graph: Graph) -> str:
+    """Why dumps or stacks show nothing wrong."""
+    snapshot = roll.snapshot
+    if graph.waiting:
+        return (
+            f"The newest operation began {words.duration(snapshot.quiet_for)} before the files were written, which is "
+            "no longer than this job pauses anyway: it may be moving. Take dumps again in a minute, and read those."
+        )
+    if any(standing.process.dump is not None for standing in roll.standings.values()):
+        return "Every operation that the dumps show is done: no rank waits in one."
+    return "No stack stands in an operation of a process group."
 
 
 def _network_command(backend: str) -> str:

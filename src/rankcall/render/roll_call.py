@@ -17,6 +17,7 @@ from rankcall.render.words import Words
 # Up to this many ranks everyone has a line of its own, with its pid.
 FEW_RANKS = 8
 MOST_LINES = 12
+_SHORT_MEMBERS = 16  # characters of a group's member list
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,14 @@ class RollCall:
     left_out: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class _Spelling:
+    """The words, and whether operations are told with their group: where there are several."""
+
+    words: Words
+    groups: bool
+
+
 def roll_call(
     rows: Sequence[RankRow],
     culprits: Sequence[int],
@@ -55,14 +64,15 @@ def roll_call(
 ) -> RollCall:
     """Lay out the roll call. Paths are shown from the folder `base`; `every_rank` lifts all limits."""
     guilty = frozenset(culprits)
+    words_of = _Spelling(words, len({row.collective.group for row in rows if row.collective is not None}) > 1)
     base = _common_folder(rows) or base
     ordered = sorted(rows, key=lambda row: (row.rank is None, row.rank or 0, row.host, row.pid or 0))
     if every_rank or len(ordered) <= FEW_RANKS:
-        return RollCall(tuple(_line([row], guilty, words, base) for row in ordered))
+        return RollCall(tuple(_line([row], guilty, words_of, base) for row in ordered))
     groups = _grouped(ordered, guilty)
     shown = _most_telling(groups, guilty)
     left_out = len(ordered) - sum(len(group) for group in shown)
-    return RollCall(tuple(_line(group, guilty, words, base) for group in shown), left_out)
+    return RollCall(tuple(_line(group, guilty, words_of, base) for group in shown), left_out)
 
 
 def _common_folder(rows: Sequence[RankRow]) -> str:
@@ -116,8 +126,8 @@ def _most_telling(groups: list[list[RankRow]], guilty: frozenset[int]) -> list[l
     return [groups[at] for at in sorted(by_weight[:MOST_LINES])]
 
 
-def _line(rows: Sequence[RankRow], guilty: frozenset[int], words: Words, base: str) -> RollLine:
-    first = rows[0]
+def _line(rows: Sequence[RankRow], guilty: frozenset[int], spelling: _Spelling, base: str) -> RollLine:
+    first, words = rows[0], spelling.words
     known = [row.rank for row in rows if row.rank is not None]
     return RollLine(
         ranks=_ranks(known, len(rows)),
@@ -127,7 +137,7 @@ def _line(rows: Sequence[RankRow], guilty: frozenset[int], words: Words, base: s
         pid=str(first.pid) if len(rows) == 1 and first.pid is not None else "",
         state=first.state,
         step=_span([row.step for row in rows if row.step is not None]),
-        doing=_doing(rows),
+        doing=_doing(rows, spelling.groups),
         where=_shared_where(rows, base),
         exit=_exit(first.exit, words),
         devices=plain.line(", ".join(first.devices), 40) if len(rows) == 1 else "",
@@ -161,24 +171,32 @@ def _span(numbers: Sequence[int]) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
 
-def _doing(rows: Sequence[RankRow]) -> str:
+def _doing(rows: Sequence[RankRow], groups: bool) -> str:
     """`backward: all_reduce #118, 12 s` or `data, 31 s`; the longest time of the line's ranks is told."""
     first = rows[0]
-    what = _operation_name(rows) if first.collective is not None else plain.line(first.phase or "", 40)
+    what = _operation_name(rows, groups) if first.collective is not None else plain.line(first.phase or "", 40)
     times = [row.phase_for_s for row in rows if row.phase_for_s is not None]
     if not what or not times or first.state in ("finished", "crashed"):
         return what
     return f"{what}, {plain.duration(max(times))}"
 
 
-def _operation_name(rows: Sequence[RankRow]) -> str:
+def _operation_name(rows: Sequence[RankRow], groups: bool) -> str:
     collectives = [row.collective for row in rows if row.collective is not None]
     first: CollectiveRow = collectives[0]
     name = plain.line(first.op, 40)
     if rows[0].phase not in (None, "collective", first.op):
         name = f"{plain.line(rows[0].phase or '', 20)}: {name}"
     numbers = {(one.group, one.seq) for one in collectives}
-    return f"{name} #{first.seq}" if len(numbers) == 1 and first.seq is not None else name
+    if len(numbers) != 1 or first.seq is None:
+        return name
+    return f"{name} #{first.seq}{_of_group(first.group) if groups else ''}"
+
+
+def _of_group(key: str) -> str:
+    """` of 0-3` for the group `0-3#0` of a few ranks; nothing where a number says enough."""
+    members = key.partition("#")[0]
+    return f" of {plain.line(members, 24)}" if key and len(members) <= _SHORT_MEMBERS and members != key else ""
 
 
 def _shared_where(rows: Sequence[RankRow], base: str) -> str:
