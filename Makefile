@@ -22,7 +22,7 @@ help:
 	@echo 'make jobs     run all planted and healthy jobs of tests/jobs and print the table (half an hour)'
 	@echo 'make venv     only set up $(VENV): PyTorch (CPU), rankcall and its development tools'
 	@echo 'make picture  draw docs/verdict.svg anew, from a real run of the demo'
-	@echo 'make bench    measure what recording costs a training step'
+	@echo 'make bench    measure what recording costs a training step, and how fast and how right why is on dumps'
 	@echo 'make clean    remove caches and build results; make distclean removes $(VENV) too'
 
 venv: $(STAMP)
@@ -58,6 +58,8 @@ picture: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/overhead.py
+	$(BIN)/python benchmarks/why_plantings.py
+	$(BIN)/python benchmarks/why_scale.py
 
 clean:
 	rm -rf build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
