@@ -79,7 +79,8 @@ def _contradictions(roll: Roll, graph: Graph) -> list[Draft]:
         in_circle = any(ranks & set(cycle) and (only_one or not _each_its_own(roll, cycle)) for cycle in graph.cycles)
         in_difference = any(ranks & set(difference.calls) for difference in differences)
         missing = bool(ranks & standing) and roll.snapshot.stalled
-        if in_circle or in_difference or missing or (_in_pair(shift) and roll.snapshot.stalled):
+        counted = bool(shift.others) and not shift.calls
+        if in_circle or in_difference or missing or ((_in_pair(shift) or counted) and roll.snapshot.stalled):
             found.append(_shifted(roll, graph, shift))
             explained |= ranks
     for difference in differences:
@@ -99,7 +100,7 @@ def _contradictions(roll: Roll, graph: Graph) -> list[Draft]:
                 continue  # the rest of a batch may not have been on its queue yet
             pairs = p2p.judge(roll, graph, cycle)
             if pairs is not None:
-                found.append(pairs)
+                found.append(_by_habit(roll, pairs, cycle))
                 continue
         draft = inversion(roll, graph, cycle)
         if draft is not None:
@@ -107,6 +108,23 @@ def _contradictions(roll: Roll, graph: Graph) -> list[Draft]:
     if pairs is None and not found and roll.snapshot.stalled and (lonely := _lonely(roll, graph)) is not None:
         found.append(lonely)
     return found
+
+
+def _by_habit(roll: Roll, draft: Draft, cycle: Sequence[int]) -> Draft:
+    """Of the two sides of a send or receive, the one whose own steps before show another call."""
+    odd = {
+        rank for shift in roll.snapshot.shifts if shift.kind == "differs" and not shift.calls for rank in shift.ranks
+    }
+    odd &= set(cycle)
+    if not odd or not odd < set(cycle):
+        return draft
+    who = words.ranks_text(odd)
+    return dataclasses.replace(
+        draft,
+        culprits=tuple(sorted(odd)),
+        sentence=f"{draft.sentence}; {who} made another call there in the steps before",
+        waiting=tuple(rank for rank in (*draft.waiting, *draft.culprits) if rank not in odd),
+    )
 
 
 def _left_out(roll: Roll, graph: Graph, cycle: Sequence[int]) -> Draft | None:
@@ -212,6 +230,8 @@ def _shifted(roll: Roll, graph: Graph, shift: Shift) -> Draft:
     waiting = _behind(graph, shift.ranks)
     before = shift.last_common
     after = f"after {_call_text(roll, before)}{words.at(before.site)} " if before is not None else ""
+    if not shift.calls:
+        return _counted(roll, shift, who, waiting)
     if _in_pair(shift):
         return _left_habit(roll, shift, who, waiting)
     if shift.kind == "skipped":
@@ -265,12 +285,37 @@ def _left_habit(roll: Roll, shift: Shift, who: str, waiting: tuple[int, ...]) ->
         sentence=f"{who} {did}{_held(tuple(r for r in waiting if r != rank))}",
         why=f"A send and a receive meet only if both sides make the call.{peer} Its own earlier steps show what it "
         "makes otherwise.",
-        where=call.site,
+        where=call.site if shift.kind != "differs" else None,  # which of the two calls is wrong is not known
         waiting=tuple(other for other in waiting if other != rank),
         rivals=(Rival("uneven-steps", 0.15, "Do both sides run the same number of micro-batches in this step?"),),
         evidence=tuple(
             Evidence("flight recorder", text, rank, roll.host(rank), event.time)
             for event, text in _shift_evidence(roll, shift)
+        ),
+        involved=(rank, *waiting),
+    )
+
+
+def _counted(roll: Roll, shift: Shift, who: str, waiting: tuple[int, ...]) -> Draft:
+    """The rings end alike, but one rank has begun more or fewer operations in all."""
+    more = "more" if shift.kind == "extra" else "fewer"
+    rank = shift.ranks[0]
+    return Draft(
+        pitfall="lone-collective" if shift.kind == "extra" else "data-dependent-skip",
+        culprits=shift.ranks,
+        confidence=0.7,
+        proven=False,
+        sentence=f"{who} has begun {words.count(shift.count, 'operation')} {more} than "
+        f"{words.ranks_text(shift.others)}, which do the same work: it happened before the rings began",
+        why="Its newest calls are those of the others, so all of them stand at one place of the program. What it left "
+        "out or added is too old to be seen; a larger TORCH_FR_BUFFER_SIZE would show it.",
+        where=None,
+        waiting=tuple(other for other in waiting if other != rank),
+        rivals=(Rival("unmatched-send-recv", 0.3, "Is it a send or receive that one side makes once more?"),),
+        evidence=(
+            Evidence(
+                "flight recorder", f"{words.count(shift.count, 'operation')} {more} in all", rank, roll.host(rank)
+            ),
         ),
         involved=(rank, *waiting),
     )

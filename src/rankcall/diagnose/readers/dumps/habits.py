@@ -6,6 +6,7 @@ Sends and receives have a partner, not a group: nobody else makes the same calls
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -21,6 +22,7 @@ from rankcall.snapshot import Event, Shift
 LONGEST_STEP = 4096  # calls
 LONG_ENOUGH = 12  # calls that have to agree around the one that is different
 _CHECKED_FIRST = 16
+_SHOWN_RANKS = 16
 _COLLECTIVES = -1  # any run of collectives: some come only every few steps
 
 
@@ -54,18 +56,22 @@ def broken(fleet: Fleet, ranks: Iterable[int]) -> list[Shift]:
         if len(streams) > 2:
             found += _odd_ones(fleet, streams, asked)
         else:
-            ends = {_end(stream, streams[0]) for stream in streams}
-            if len(streams) > 1 and None in ends and len(ends) == 1:
-                continue  # the two of them agree
+            mine = [stream for stream in streams if stream.member.rank in asked]
+            if len(streams) == 2 and _end(streams[0], streams[1]) is None:
+                # They end alike; if one of them alone is part of the trouble and has begun more or less, it is that.
+                found += _two_counts(streams, mine)
+                continue
             own = [shift for stream in streams if stream.member.rank in asked
                    and (shift := _against_itself(fleet, stream)) is not None]  # fmt: skip
-            mine = [stream for stream in streams if stream.member.rank in asked]
             if not own and len(mine) == 1 and len(streams) == 2:
                 # The two disagree, and only this one is part of the trouble.
                 other = next(stream for stream in streams if stream is not mine[0])
                 own = [_differs(fleet, mine[0], other, end) for end in [_end(mine[0], other)] if end is not None]
             found += own
-    return found
+    # A call that is left out or added is found by what stands on both sides of it; ranks that merely differ may have
+    # been stopped at another place.
+    sure = [shift for shift in found if shift.kind in ("skipped", "extra")]
+    return sure or found
 
 
 def _stream(fleet: Fleet, member: Member, ring: Ring, numbers: dict[tuple[object, ...], int]) -> _Stream:
@@ -98,9 +104,48 @@ def _odd_ones(fleet: Fleet, streams: list[_Stream], asked: set[int]) -> list[Shi
     """All of them stop at one place of the program, so that their ends are the same, back to where one differs."""
     base = max(streams[:3], key=lambda one: sum(1 for other in streams if _end(other, one) is None))
     odd = [(stream, end) for stream in streams if (end := _end(stream, base)) is not None]
+    if not odd:
+        return _by_count(streams, asked)
     if 2 * len(odd) >= len(streams):
         return []
     return [_differs(fleet, stream, base, end) for stream, end in odd if stream.member.rank in asked]
+
+
+def _by_count(streams: list[_Stream], asked: set[int]) -> list[Shift]:
+    """They stopped at one place and end alike: who has begun more or fewer operations than most did so before the
+    rings began."""
+    counts = Counter(begun for stream in streams if (begun := stream.ring.begun) is not None)
+    if len(counts) < 2:
+        return []
+    (usual, most), *_ = counts.most_common(1)
+    if 2 * most <= len(streams):
+        return []
+    others = tuple(sorted(stream.member.rank for stream in streams if stream.ring.begun == usual))
+    return [
+        _counted(stream, begun - usual, others)
+        for stream in streams
+        if (begun := stream.ring.begun) is not None and begun != usual and stream.member.rank in asked
+    ]
+
+
+def _two_counts(streams: list[_Stream], mine: list[_Stream]) -> list[Shift]:
+    if len(mine) != 1:
+        return []
+    other = next(stream for stream in streams if stream is not mine[0])
+    begun, usual = mine[0].ring.begun, other.ring.begun
+    if begun is None or usual is None or begun == usual:
+        return []
+    return [_counted(mine[0], begun - usual, (other.member.rank,))]
+
+
+def _counted(stream: _Stream, more: int, others: tuple[int, ...]) -> Shift:
+    return Shift(
+        kind="extra" if more > 0 else "skipped",
+        ranks=(stream.member.rank,),
+        others=others[:_SHOWN_RANKS],
+        group=next(iter(stream.member.lanes), ""),
+        count=abs(more),
+    )
 
 
 def _end(one: _Stream, base: _Stream) -> int | None:
