@@ -46,7 +46,7 @@ def answer(paths: Sequence[Path], wanted: Wanted, target: Target) -> int:
         report, snapshot = _running()
     elif len(paths) == 1 and _is_recorded(paths[0]):
         report, snapshot = _recorded(paths[0])
-    elif runs := [path for path in paths if path.exists() and _is_recorded(path)]:
+    elif len(paths) > 1 and (runs := [path for path in paths if path.is_dir() and _is_recorded(path)]):
         raise RankcallError(f"why reads one run at a time, or dumps and stacks; {len(paths)} paths were named, and "
                             f"{runs[0]} is a run of rankcall's.")  # fmt: skip
     else:

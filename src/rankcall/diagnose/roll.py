@@ -17,7 +17,7 @@ SETTLED_S = 0.4  # two looks half a second apart, less the looks' own length
 
 LINGERING_S = 0.5  # between a process's last word and its end; more means that it did not end by itself
 
-MOST_MEMBERS = 1 << 20  # of one run of ranks in a snapshot; a larger one was not written by rankcall
+MOST_MEMBERS = 1 << 23  # of all groups of a snapshot together; more were not written by rankcall
 
 # A library that fails while the interpreter ends: `terminate called without an active exception`, or a null pointer.
 _TEARDOWN_SIGNALS = (6, 11)
@@ -247,10 +247,13 @@ def call_roll(snapshot: Snapshot) -> Roll:
 
 
 def _members(snapshot: Snapshot, standings: dict[int, Standing]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {
-        key: tuple(rank for first, last in runs for rank in range(first, min(last, first + MOST_MEMBERS) + 1))
-        for key, runs in snapshot.group_members.items()
-    }
+    found: dict[str, tuple[int, ...]] = {}
+    left = MOST_MEMBERS
+    for key, runs in snapshot.group_members.items():
+        left -= sum(last - first + 1 for first, last in runs)
+        if left < 0:
+            break
+        found[key] = tuple(rank for first, last in runs for rank in range(first, last + 1))
     for standing in standings.values():
         for group in standing.process.groups:
             if group.members and len(group.members) >= len(found.get(group.key, ())):

@@ -51,6 +51,8 @@ class SourceLines:
 
 def _file_text(path: str) -> str:
     """The text of a regular file of normal size, else "": a report may name a pipe or a device."""
+    if not path.endswith((".py", ".pyx", ".pyi")):
+        return ""  # a report that came from elsewhere may name any file of ours
     try:
         file = Path(path)
         found = file.stat()

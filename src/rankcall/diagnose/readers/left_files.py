@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rankcall.diagnose.readers.dumps.files import Named, looks_like_dump, named, regular_files
+from rankcall.diagnose.readers.dumps.files import Named, first_bytes, looks_like_dump, named, readable, regular_files
 from rankcall.diagnose.readers.dumps.pool import Source
 from rankcall.diagnose.readers.dumps.read import read_dumps
 from rankcall.diagnose.readers.joined_stacks import with_stacks
@@ -44,9 +44,9 @@ def read_left_files(
     timeline. Raises RankcallError when a path does not exist or nothing could be read.
     """
     for path in paths:
-        if not path.exists():
+        if not _exists(path):
             raise RankcallError(
-                f"{path} does not exist; expected flight-recorder dumps, stacks, or the folder of a run."
+                f"{readable(path)} does not exist; expected flight-recorder dumps, stacks, or the folder of a run."
             )
     dumps: list[Named] = []
     rest: list[Named] = []
@@ -62,7 +62,7 @@ def read_left_files(
         whole_rings=whole_rings,
         progress=(lambda done: progress(done, len(dumps))) if progress is not None else None,
     )
-    unreadable = tuple((str(one.path), one.reason) for one in read.unreadable)
+    unreadable = tuple((readable(one.path), one.reason) for one in read.unreadable)
     if read.snapshot is None and not samples:
         raise RankcallError(_nothing(paths, unreadable, others))
     snapshot = with_stacks(read.snapshot, samples, world_size) if samples else read.snapshot
@@ -82,18 +82,20 @@ def _stacks(files: Sequence[Source]) -> tuple[list[StackSample], int]:
 
 
 def _samples(file: Source) -> list[StackSample]:
-    try:
-        with open(file.path, "rb") as opened:
-            start = opened.read(_SNIFFED)
-            if b"\0" in start:
-                return []
-            return stacks_from_text(start + opened.read(LARGEST_TEXT), str(file.path))
-    except OSError:
+    if b"\0" in first_bytes(file.path, _SNIFFED):
         return []
+    return stacks_from_text(first_bytes(file.path, LARGEST_TEXT), readable(file.path))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):
+        return False  # too long for a name, or not to be looked at
 
 
 def _nothing(paths: Sequence[Path], unreadable: Sequence[tuple[str, str]], others: int) -> str:
-    where = ", ".join(str(path) for path in paths[:3]) + (" and others" if len(paths) > 3 else "")
+    where = ", ".join(readable(path) for path in paths[:3]) + (" and others" if len(paths) > 3 else "")
     if unreadable:
         name, reason = unreadable[0]
         more = f" (and {len(unreadable) - 1} more)" if len(unreadable) > 1 else ""

@@ -418,15 +418,15 @@ def _frame(value: object) -> Frame | None:
 def _exception(value: object) -> ExceptionNote | None:
     if not isinstance(value, dict):
         return None
-    frames = [_frame(item) for item in value.get("frames") or ()]
+    frames = [_frame(item) for item in _list(value.get("frames"))]
     time = value.get("time")
     return ExceptionNote(
         type=str(value.get("type", "")),
         message=str(value.get("message", "")),
         frames=tuple(frame for frame in frames if frame is not None),
-        chain=tuple(str(item) for item in value.get("chain") or ()),
+        chain=tuple(str(item) for item in _list(value.get("chain"))),
         time=float(time) if isinstance(time, (int, float)) else None,
-        parameters=tuple(str(item) for item in value.get("parameters") or ()),
+        parameters=tuple(str(item) for item in _list(value.get("parameters"))),
     )
 
 

@@ -57,7 +57,7 @@ def looks_recorded(path: Path) -> bool:
         if path.is_dir():
             names = _names(path)
             ours = {RUN_FILE, SNAPSHOT_FILE, REPORT_FILE} & names
-            return bool(ours) or not names or any((path / name / RUN_FILE).is_file() for name in names)
+            return bool(ours) or not names or any(_holds_run(path / name) for name in names)
         if not path.is_file():
             return True
         with open(path, "rb") as file:
@@ -65,7 +65,14 @@ def looks_recorded(path: Path) -> bool:
     except (OSError, RankcallError):
         return True
     written_by_us = start.lstrip()[:1] == b"{" and b'"rankcall.' in start
-    return written_by_us or not start or (path.suffix == ".json" and not _is_dump_or_stack(start))
+    return written_by_us or (path.suffix == ".json" and not _is_dump_or_stack(start))
+
+
+def _holds_run(folder: Path) -> bool:
+    try:
+        return (folder / RUN_FILE).is_file()
+    except OSError:
+        return False
 
 
 def _is_dump_or_stack(start: bytes) -> bool:

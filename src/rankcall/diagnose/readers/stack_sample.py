@@ -18,6 +18,7 @@ LONGEST_TEXT = 500  # of a file, a function, a name
 Role = Literal["rank", "loader-worker", "launcher", "other"]
 
 _NATIVE = "<native "
+_LARGEST_ID = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,14 @@ def made_thread(
 ) -> StackThread:
     """A thread from its frames, innermost first, with everything bounded."""
     kept = tuple(telling_frames(frames))
-    return StackThread(tid, name[:LONGEST_TEXT], main, state[:40], kept, any(is_native(frame) for frame in kept))
+    return StackThread(
+        min(max(tid, 0), _LARGEST_ID),
+        name[:LONGEST_TEXT],
+        main,
+        state[:40],
+        kept,
+        any(is_native(frame) for frame in kept),
+    )
 
 
 def with_main(threads: Sequence[StackThread], main: int) -> tuple[StackThread, ...]:

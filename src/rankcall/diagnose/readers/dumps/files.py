@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rankcall.diagnose.readers.dumps.pool import Source
+from rankcall.diagnose.readers.dumps.reduce import MOST_MEMBERS
 from rankcall.diagnose.readers.dumps.rings import Ring
 
 MOST_FILES = 400_000
@@ -69,14 +70,31 @@ def _walk(path: Path) -> Iterator[Path]:
 
 def looks_like_dump(path: Path) -> bool:
     """A pickle of a dict, or JSON with a dump's keys; judged by the first bytes alone."""
-    try:
-        with open(path, "rb") as file:
-            start = file.read(_SNIFFED)
-    except OSError:
-        return False
+    start = first_bytes(path, _SNIFFED)
     if start[:1] == b"\x80":
         return True
     return start.lstrip()[:1] == b"{" and any(mark in start for mark in _MARKS)
+
+
+def first_bytes(path: Path, most: int) -> bytes:
+    """The beginning of a regular file; nothing of what cannot be read or could block."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError):
+        return b""
+    try:
+        about = os.fstat(descriptor)
+        # Files of the kernel say that they are empty, and block when they are read.
+        return os.read(descriptor, most) if stat.S_ISREG(about.st_mode) and about.st_size else b""
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def readable(path: os.PathLike[str] | str) -> str:
+    """A path as text that can be written anywhere; bytes that are no text are spelled."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def named(path: Path, about: os.stat_result) -> Named:
@@ -84,11 +102,11 @@ def named(path: Path, about: os.stat_result) -> Named:
     source = Source(path, about.st_size, about.st_mtime)
     stem = _SUFFIXES.sub("", path.name)
     match = _RANK.search(stem) or _END.search(stem) or _BEGIN.search(stem)
-    if match is not None:
+    if match is not None and int(match.group(1)) < MOST_MEMBERS:
         series = f"{path.parent}/{stem[: match.start(1)]}*{stem[match.end(1) :]}"
         return Named(source, int(match.group(1)), series)
     folder = _RANK.search(path.parent.name) or _END.search(path.parent.name)
-    if folder is not None:
+    if folder is not None and int(folder.group(1)) < MOST_MEMBERS:
         return Named(source, int(folder.group(1)), f"{path.parent.parent}/*/{path.name}")
     return Named(source, None, str(path.parent))
 

@@ -124,6 +124,12 @@ def _world_size(members: dict[int, Member], shared: Shared, given: int | None) -
 
 def _gathered_sizes(ring: Ring, shared: Shared) -> dict[int, int]:
     """The sizes of groups by what an all-gather makes of its input; only asked where the dump names no members."""
+    if ring.gathered is None:
+        ring.gathered = _gather_sizes(ring, shared)
+    return ring.gathered
+
+
+def _gather_sizes(ring: Ring, shared: Shared) -> dict[int, int]:
     if all(group.backend != "gloo" for group in ring.groups):
         return {}
     found: dict[int, int] = {}

@@ -27,6 +27,7 @@ _TIMES_SIZE = 16  # a 442 kB pickle takes 6 times as much as Python objects
 LARGEST_FILE = 4 << 30
 _CPU_SECONDS, _BYTES_A_CPU_SECOND = 20, 2 * _MIB
 _AHEAD = 8  # requests that wait in a worker's pipe
+_MOST_ASKED = 32 << 10  # bytes of them: a full pipe would block us while the worker waits for us to read
 _MOST_WORKERS = 16
 _DIED = "reading it took more memory or time than a dump of its size may"
 
@@ -52,10 +53,15 @@ class Unreadable:
 class _Worker:
     process: subprocess.Popen[bytes]
     asked: deque[int] = field(default_factory=deque)  # numbers of sources, in the order of the requests
+    lengths: deque[int] = field(default_factory=deque)  # bytes of those requests, at most
     received: bytearray = field(default_factory=bytearray)
     calls: list[int] = field(default_factory=list)  # its numbers -> those of the shared tables
     stacks: list[int] = field(default_factory=lambda: [0])
     members: list[int] = field(default_factory=list)
+
+    @property
+    def waiting_bytes(self) -> int:
+        return sum(self.lengths)
 
 
 def read_all(
@@ -115,9 +121,13 @@ class _Pool:
         """Keep the worker's pipe filled, so that it never waits for us."""
         lines = []
         while self._todo and len(worker.asked) < _AHEAD:
+            source = self._sources[self._todo[0]]
+            length = 6 * len(os.fsencode(source.path)) + 100
+            if worker.asked and worker.waiting_bytes + length > _MOST_ASKED:
+                break
             number = self._todo.popleft()
             worker.asked.append(number)
-            source = self._sources[number]
+            worker.lengths.append(length)
             memory = max(_SMALLEST_LIMIT, _TIMES_SIZE * source.size)
             seconds = _CPU_SECONDS + source.size // _BYTES_A_CPU_SECOND
             lines.append(json.dumps([os.fspath(source.path), memory, seconds]))
@@ -170,7 +180,11 @@ class _Pool:
 
     def _answer(self, worker: _Worker, header: dict[str, Any], data: memoryview) -> Ring | Unreadable:
         source = self._sources[worker.asked.popleft()]
+        worker.lengths.popleft()
         new = header["tables"]
+        if not new:
+            worker.calls, worker.stacks, worker.members = [], [0], []  # it has begun its tables anew
+            return Unreadable(source.path, header["error"])
         worker.calls.extend(map(self._shared.call, new["calls"]))
         worker.stacks.extend(map(self._shared.stack, new["stacks"]))
         worker.members.extend(map(self._shared.member_list, new["members"]))

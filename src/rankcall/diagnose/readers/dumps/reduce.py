@@ -22,8 +22,11 @@ MOST_ENTRIES = 500_000
 MOST_NUMBERS = 8_000_000  # sizes and type names of all entries of one dump
 MOST_FRAMES = 60  # of one call stack; the innermost are kept
 MOST_TEXT = 400  # characters of a name
-MOST_GROUPS = 20_000
+MOST_GROUPS = 4096
 MOST_OPEN = 20_000
+_SMALLEST_ENTRY = 32  # bytes of the file: a pickle may name one entry a million times, a byte each
+_ALWAYS_ALLOWED = 1000
+_MOST_SHAPES, _LONGEST_TYPE = 16, 32  # of one operation, kept to be shown
 MOST_MEMBERS = 1 << 20
 
 COMPLETED, STARTED, RETIRED, P2P = 1, 2, 4, 8  # bits of an entry's flags
@@ -64,8 +67,9 @@ class Tables:
         return new
 
 
-def reduce(dump: Any, tables: Tables) -> tuple[dict[str, Any], bytes]:
+def reduce(dump: Any, tables: Tables, size: int = 1 << 40) -> tuple[dict[str, Any], bytes]:
     """A header (JSON-able) and the columns behind it, in the order of header["columns"] (name, type code, count).
+    `size` is that of the file, in bytes.
 
     Raises NotADump.
     """
@@ -79,6 +83,8 @@ def reduce(dump: Any, tables: Tables) -> tuple[dict[str, Any], bytes]:
     if len(entries) > MOST_ENTRIES:
         raise NotADump(f"it has {len(entries)} entries, more than {MOST_ENTRIES}")
     kept = [entry for entry in entries if type(entry) is dict]
+    if len(entries) > max(size, 0) // _SMALLEST_ENTRY + _ALWAYS_ALLOWED:
+        raise NotADump(f"its {len(entries)} entries cannot all stand in a file of its size")
     columns = _Columns(kept, tables)
     header = {
         "version": _text(dump.get("version")),
@@ -100,7 +106,12 @@ def reduce(dump: Any, tables: Tables) -> tuple[dict[str, Any], bytes]:
 
 
 def _text(value: Any) -> str:
-    return value[:MOST_TEXT] if type(value) is str else str(value) if type(value) is float else ""
+    return _clean(value[:MOST_TEXT]) if type(value) is str else str(value) if type(value) is float else ""
+
+
+def _clean(text: str) -> str:
+    """Without lone surrogates, which no file and no terminal takes."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")[:MOST_TEXT]
 
 
 def _own_rank(dump: dict[Any, Any]) -> int | None:
@@ -150,7 +161,7 @@ class _Columns:
         known = {}
         for key in dict.fromkeys(keys):
             number, (name, description), call = key
-            whole = (number, name, description, call.partition(":")[0])
+            whole = (number, _clean(name), _clean(description), _clean(call.partition(":")[0]))
             known[key] = numbers.setdefault(whole, len(numbers))
         if len(numbers) > MOST_GROUPS:
             raise NotADump(f"its entries name {len(numbers)} groups")
@@ -276,8 +287,8 @@ def _calls(raw: dict[str, Sequence[Any]], tables: Tables) -> list[int]:
     if None in numbers:
         for key, row in dict(zip(keys, rows, strict=True)).items():
             if key not in known:
-                known[key] = len(known)
                 tables.new_calls.append(_call(*row))
+                known[key] = len(known)
         return list(map(known.__getitem__, keys))
     return numbers  # type: ignore[return-value]
 
@@ -285,16 +296,20 @@ def _calls(raw: dict[str, Sequence[Any]], tables: Tables) -> list[int]:
 def _call(name: str, inputs: Any, outputs: Any, input_types: Any, output_types: Any) -> list[Any]:
     """[name, elements of each input, of all inputs, of all outputs, input types, output types, shapes in words]."""
     sizes, results = _numels(inputs), _numels(outputs)
-    shapes = [[min(size, _MAX) for size in shape[:16]] for shape in (inputs or ())[:4]]
+    shapes = [[max(min(size, _MAX), -1) for size in shape[:8]] for shape in (inputs or ())[:4]]
     return [
-        name,
-        sizes[:64],
+        _clean(name),
+        sizes[:_MOST_SHAPES],
         min(sum(sizes), _MAX),
         min(sum(results), _MAX),
-        list(dict.fromkeys(input_types or ()))[:8],
-        list(dict.fromkeys(output_types or ()))[:8],
-        str(shapes) if shapes else "",
+        _types(input_types),
+        _types(output_types),
+        str(shapes)[:80] if shapes else "",
     ]
+
+
+def _types(names: Any) -> list[str]:
+    return [_clean(name[:_LONGEST_TYPE]) for name in dict.fromkeys((names or ())[:_MOST_SHAPES])][:4]
 
 
 def _numels(tensors: Any) -> list[int]:
@@ -399,7 +414,7 @@ def _config(config: Any, tables: Tables) -> list[list[Any]]:
                 continue
             number = tables.members[text] = len(tables.members)
             tables.new_members.append(runs)
-        found.append([name[:MOST_TEXT], _text(about.get("desc")), number])
+        found.append([_text(name), _text(about.get("desc")), number])
     return found
 
 
@@ -414,7 +429,7 @@ def _runs(text: str) -> list[int] | None:
         ranks = sorted(set(map(int, inside.split(","))))
     except ValueError:
         return None
-    if ranks[0] < 0 or ranks[-1] > 1 << 40:
+    if ranks[0] < 0 or ranks[-1] >= MOST_MEMBERS:
         return None
     runs = [ranks[0], ranks[0]]
     for rank in ranks[1:]:

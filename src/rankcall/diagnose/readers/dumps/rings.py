@@ -52,6 +52,7 @@ class Ring:
     created: array[int]
     ended: array[int]
     stacks: array[int]
+    gathered: dict[int, int] | None = None  # sizes of groups, by number, once somebody has asked
     _places: dict[int, list[int]] = field(default_factory=dict)
     _pairs: dict[tuple[int, str, int | None, int | None], list[int]] | None = None
 

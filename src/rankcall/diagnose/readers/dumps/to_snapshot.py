@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from rankcall.diagnose.readers.dumps.files import readable
 from rankcall.diagnose.readers.dumps.members import Fleet, Lane, Member, global_rank, last_place, ranks_of
 from rankcall.diagnose.readers.dumps.reduce import P2P
 from rankcall.diagnose.readers.dumps.rings import Ring
@@ -130,7 +131,7 @@ def _process(
 def _dump(member: Member, late: bool) -> Dump:
     ring = member.rings[0]
     return Dump(
-        file=", ".join(str(one.path) for one in member.rings),
+        file=", ".join(readable(one.path) for one in member.rings),
         version=ring.version,
         entries=sum(len(one) for one in member.rings),
         oldest=ring.created[0] / 1e9 if len(ring) else None,

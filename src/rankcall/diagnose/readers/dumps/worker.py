@@ -12,6 +12,7 @@ import json
 import os
 import pickle
 import resource
+import stat
 import struct
 import sys
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -53,9 +54,10 @@ def load(file: BinaryIO) -> Any:
 def read(path: str, tables: Tables) -> tuple[dict[str, Any], bytes]:
     """Header and columns of one file, or a header that says why not."""
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(_opened(path), "rb") as file:
             dump = load(file)
-        return reduce(dump, tables)
+            size = os.fstat(file.fileno()).st_size
+        return reduce(dump, tables, size)
     except NotADump as error:
         return {"error": str(error), "tables": tables.take_new()}, b""
     except (EOFError, pickle.UnpicklingError) as error:
@@ -72,16 +74,31 @@ def read(path: str, tables: Tables) -> tuple[dict[str, Any], bytes]:
         return {"error": f"it is damaged ({type(error).__name__}: {_said(error)})", "tables": tables.take_new()}, b""
 
 
+def _opened(path: str) -> int:
+    """A regular file with something in it, and nothing that could block: not even one that took its place."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    about = os.fstat(descriptor)
+    if stat.S_ISREG(about.st_mode) and about.st_size > 0:
+        return descriptor
+    os.close(descriptor)
+    raise NotADump("it is empty" if stat.S_ISREG(about.st_mode) else "it is no regular file")
+
+
 def _said(error: BaseException) -> str:
     return " ".join(str(error).split())[:120]
 
 
 def _limit(memory: int, seconds: int) -> None:
     """From here on: no more address space than the base plus `memory`, no more than `seconds` of CPU."""
-    resource.setrlimit(resource.RLIMIT_AS, (_BASE + memory, resource.RLIM_INFINITY))
+    _set(resource.RLIMIT_AS, _BASE + memory)
     used = resource.getrusage(resource.RUSAGE_SELF)
-    ends = int(used.ru_utime + used.ru_stime) + 1 + seconds
-    resource.setrlimit(resource.RLIMIT_CPU, (ends, resource.RLIM_INFINITY))
+    _set(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + seconds)
+
+
+def _set(which: int, limit: int) -> None:
+    """Lower or raise the soft limit, within the hard one that somebody may have set."""
+    hard = resource.getrlimit(which)[1]
+    resource.setrlimit(which, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
 
 
 def _address_space() -> int:
@@ -103,7 +120,11 @@ def main() -> None:
         path, memory, seconds = json.loads(request)
         _limit(memory, seconds)
         header, columns = read(path, tables)
-        encoded = json.dumps(header).encode()
+        try:
+            encoded = json.dumps(header).encode()
+        except ValueError as error:  # a number of ten thousand digits
+            encoded, columns = json.dumps({"error": f"it is damaged ({_said(error)})", "tables": {}}).encode(), b""
+            tables = Tables()
         answers.write(HEADER.pack(len(encoded), len(columns)) + encoded + columns)
         answers.flush()
         if "error" in header:
