@@ -20,6 +20,11 @@ from rankcall.diagnose.roll import Roll
 from rankcall.findings import Evidence, Rival
 from rankcall.snapshot import Event, Shift, Wait
 
+# Ranks that meet in different calls may have parted long before.
+_PARTED = (
+    Rival("uneven-steps", 0.25, "Has one side left the training loop, with fewer batches than the other?"),
+    Rival("data-dependent-skip", 0.2, "Did one side leave out a call in an earlier step?"),
+)
 _RACE_S = 0.05  # clocks of two machines agree about as well
 MOST_NAMED = 3  # causes that one sentence can tell
 
@@ -35,13 +40,6 @@ def judge(roll: Roll, graph: Graph) -> list[Draft]:
         found += _absent(roll, graph, [rank for rank in standing if rank not in named])
         found += _without_dump(roll, graph, found)
     return sorted(found, key=lambda draft: (-len(draft.waiting), draft.culprits))
-
-
-def without_trace(roll: Roll, graph: Graph) -> list[Draft]:
-    """Ranks that others wait for and of which nothing was left, neither dump nor stack."""
-    if not roll.snapshot.stalled or any(rank in roll.standings for rank in graph.roots):
-        return []
-    return _without_dump(roll, graph, ())
 
 
 def together(drafts: Sequence[Draft]) -> Draft:
@@ -197,6 +195,7 @@ def _different(roll: Roll, graph: Graph, difference: Difference) -> Draft:
     draft = mismatch.judge(roll, difference, _behind(graph, difference.calls))
     if not difference.tie:
         return draft
+    draft = dataclasses.replace(draft, rivals=(*draft.rivals, *_PARTED))
     # Two against two: ranks that do the same in another group tell which side is the odd one.
     odd = {rank for shift in roll.snapshot.shifts for rank in shift.ranks} & set(difference.calls)
     if not odd or len(odd) == len(difference.calls):
@@ -349,29 +348,33 @@ def _standing_roots(roll: Roll, graph: Graph) -> list[int]:
 
 
 def _idle(roll: Roll, graph: Graph) -> list[int]:
-    """Ranks that nobody waits for yet, and that stand still in no operation while others of their kind are further:
-    a rank that had finished would be as far as any."""
+    """Ranks that nobody waits for yet, and that stand still in no operation while others of their group, or of their
+    kind, have begun more: a rank that had finished would be as far as any."""
     behind = {rank for rank, s in roll.standings.items() if s.process.dump is not None and s.process.dump.behind}
-    furthest: dict[tuple[str, int, str], int] = {}
-    own: dict[int, list[tuple[tuple[str, int, str], int]]] = {}
+    furthest: dict[object, int] = {}
+    own: dict[int, list[tuple[object, int]]] = {}
     for rank, standing in roll.standings.items():
         for group in standing.process.groups:
-            role = (group.description, len(roll.members.get(group.key, ())), group.backend)
-            furthest[role] = max(furthest.get(role, 0), group.enqueued or 0)
-            own.setdefault(rank, []).append((role, group.enqueued or 0))
+            places: list[object] = [group.key]
+            if group.description not in ("", "undefined"):  # else nothing tells which groups do the same work
+                places.append((group.description, len(roll.members.get(group.key, ())), group.backend))
+            for place in places:
+                furthest[place] = max(furthest.get(place, 0), group.enqueued or 0)
+                own.setdefault(rank, []).append((place, group.enqueued or 0))
     return [
         rank
         for rank, numbers in own.items()
         if rank not in graph.blockers
         and rank not in graph.roots
         and not _stale(roll, rank)
-        and (rank in behind or any(number < furthest[role] for role, number in numbers))
+        and (rank in behind or any(number < furthest[place] for place, number in numbers))
     ]
 
 
 def _stale(roll: Roll, rank: int) -> bool:
-    dump = roll.standings[rank].process.dump
-    return dump is None or dump.stale
+    standing = roll.standings[rank]
+    dump = standing.process.dump
+    return not standing.thread.stack if dump is None else dump.stale
 
 
 def _absent(roll: Roll, graph: Graph, ranks: Sequence[int]) -> list[Draft]:
@@ -406,7 +409,7 @@ def _did_not_come(roll: Roll, graph: Graph, ranks: tuple[int, ...]) -> Draft:
     return Draft(
         pitfall="process-stuck",
         culprits=ranks,
-        confidence=0.7,
+        confidence=_by_time(roll),
         proven=False,
         sentence=f"{who} did not come to {_wait_text(roll, wait)}{_held(waiting)}",
         why=f"{stands} Who waits in another call only passes this wait on.",
@@ -421,6 +424,12 @@ def _did_not_come(roll: Roll, graph: Graph, ranks: tuple[int, ...]) -> Draft:
         evidence=_evidence(roll, graph, ranks),
         involved=(*ranks, *waiting),
     )  # fmt: skip
+
+
+def _by_time(roll: Roll) -> float:
+    """The shorter the job has been quiet, the likelier this rank is only late. Times of copied files tell nothing."""
+    quiet = roll.snapshot.quiet_for
+    return 0.45 if 0 < quiet < 5 else 0.6 if 0 < quiet < 30 else 0.7
 
 
 def _held(waiting: Sequence[int]) -> str:

@@ -80,11 +80,11 @@ def _outcome(snapshot: Snapshot, roll: Roll, draft: Draft | None) -> Outcome | N
 
 def _causes(roll: Roll) -> list[Draft]:
     """The drafts that may be shown now: one, unless only dumps are left, which may show several independent causes."""
-    if any(standing.process.dump is not None for standing in roll.standings.values()):
-        return dumped.judge(roll, build(roll))
+    if roll.snapshot.origin == "files":
+        found = dumped.judge(roll, build(roll))
+        if found or any(standing.process.dump is not None for standing in roll.standings.values()):
+            return found
     draft = verdict_of(roll)
-    if draft is None and roll.snapshot.origin == "files":
-        return dumped.without_trace(roll, build(roll))
     return [draft] if draft is not None else []
 
 

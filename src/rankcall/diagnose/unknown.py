@@ -20,10 +20,11 @@ def unknown(roll: Roll, graph: Graph) -> str:
         for rank in waiting
         if (wait := roll.standings[rank].wait) is not None
     )
+    keys = {(wait.group, wait.seq, wait.peer) for rank in waiting if (wait := roll.standings[rank].wait) is not None}
     where = words.sentence_list(list(places)[:3])
     who = words.ranks_text(waiting)
     first = roll.standings[waiting[0]].process
-    if len(places) == 1 and len(waiting) == len(roll.standings):
+    if len(places) == len(keys) == 1 and len(waiting) == len(roll.standings) and len(waiting) > 1:
         return (
             f"{who} are all in {where} and it does not move: the ranks agree, so the trouble lies below them. "
             f"{_network_command(first.backend)}"
@@ -53,4 +54,4 @@ def _network_command(backend: str) -> str:
 def _stack_command(roll: Roll, rank: int) -> str:
     process = roll.standings[rank].process
     host = f" on {process.host}" if process.host else ""
-    return f"`py-spy dump --native --pid {process.pid}`{host} shows what the process does below Python."
+    return f"`py-spy dump --native --pid {process.pid or 'PID'}`{host} shows what the process does below Python."

@@ -170,10 +170,11 @@ def _percent(confidence: float) -> int:
 def _without_verdict(words: Words, report: Report) -> str:
     if report.outcome == "completed":
         return words("completed", size=_job_size(words, report))
-    said = words("no-verdict" if report.outcome is None else f"no-verdict.{report.outcome}")
     # What is known all the same, and the command that would tell.
     known = report.data.get("unknown")
-    return f"{said}. {plain.line(known)}" if isinstance(known, str) and known else said
+    told = isinstance(known, str) and bool(known)
+    said = words(f"no-verdict.{report.outcome or 'known'}" if report.outcome or told else "no-verdict")
+    return f"{said}{'.' if report.outcome else ':'} {plain.line(str(known))}" if told else said
 
 
 def _job_size(words: Words, report: Report) -> str:

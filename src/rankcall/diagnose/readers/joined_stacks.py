@@ -12,7 +12,6 @@ from rankcall.diagnose.readers.stack_threads import snapshot_threads
 from rankcall.snapshot import Child, Frame, Group, Process, Snapshot, Thread, Wait
 
 STABLE_S = 1.0  # a stack that somebody bothered to take is of a job that stood still
-_NOT_RECORDED = ("p2p", "init", "new-group")  # waits that a gloo dump does not show
 
 
 def with_stacks(snapshot: Snapshot | None, samples: Sequence[StackSample], world_size: int | None) -> Snapshot:
@@ -96,7 +95,9 @@ def _joined(
         host=sample.host or process.host,
         pid=sample.pid or process.pid,
         local_rank=sample.local_rank,
-        threads=_with_dump(threads, process.threads[0].wait if process.threads else None, _recorder_saw_all(process)),
+        threads=_with_dump(
+            threads, process.threads[0].wait if process.threads else None, _recorder_saw_all(process), _default(process)
+        ),
         children=children,
     )
 
@@ -111,7 +112,12 @@ def _recorder_saw_all(process: Process) -> bool:
     return process.backend != "gloo"
 
 
-def _with_dump(threads: tuple[Thread, ...], wait: Wait | None, saw_all: bool) -> tuple[Thread, ...]:
+def _default(process: Process) -> str:
+    """The key of the default group, for a wait of which the stack does not tell the group."""
+    return next((group.key for group in process.groups if group.description == "default_pg"), "")
+
+
+def _with_dump(threads: tuple[Thread, ...], wait: Wait | None, saw_all: bool, group: str) -> tuple[Thread, ...]:
     if not any(thread.main for thread in threads):
         threads = (Thread(tid=0, main=True, wait=wait, stable_for=STABLE_S), *threads)
     found = []
@@ -120,15 +126,13 @@ def _with_dump(threads: tuple[Thread, ...], wait: Wait | None, saw_all: bool) ->
         if thread.main:
             if wait is not None:
                 own = msgspec.structs.replace(wait, site=wait.site or _site(own), outer=wait.outer)
-            elif own is not None and (saw_all or not _unrecorded(own)):
+            elif own is not None and saw_all:
                 own = None  # its dump shows that it waits in no operation of a group
+            elif own is not None and not own.group:
+                own = msgspec.structs.replace(own, group=group)
         found.append(msgspec.structs.replace(thread, wait=own))
     return tuple(found)
 
 
 def _site(wait: Wait | None) -> Frame | None:
     return wait.site if wait is not None else None
-
-
-def _unrecorded(wait: Wait) -> bool:
-    return wait.kind in _NOT_RECORDED or "monitored" in wait.op

@@ -53,7 +53,7 @@ def read_left_files(
     for path, about in regular_files(paths):
         (dumps if looks_like_dump(path) else rest).append(named(path, about))
     # An empty or damaged file among dumps was meant to be one: it is read, and what is wrong with it is said.
-    series = {file.series for file in dumps}
+    series = {file.series for file in dumps if file.rank is not None}
     dumps += [file for file in rest if file.series in series]
     samples, others = _stacks([file.source for file in rest if file.series not in series])
     read = read_dumps(

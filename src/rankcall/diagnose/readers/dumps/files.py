@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from rankcall.diagnose.readers.dumps.rings import Ring
 MOST_FILES = 400_000
 _DEEPEST = 8
 _SNIFFED = 4096
+_FAR_BEYOND = 8
 _LARGEST_LIST = 4096  # ranks: beyond it, a member list says too little of one rank to be gone through
 _MARKS = (b'"entries"', b'"pg_config"', b'"pg_status"', b'"nccl_comm_state"', b'"comm_lib_version"')
 _SUFFIXES = re.compile(r"\.(pkl|pickle|json|bin|dump|trace|fr|pt|txt)$", re.IGNORECASE)
@@ -40,14 +42,16 @@ class Named:
 def regular_files(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
     """All regular files under these paths, in order, links to files followed and links to folders not."""
     count = 0
+    seen: set[tuple[int, int]] = set()
     for path in paths:
         for found in _walk(path):
             try:
                 about = found.stat()
-            except OSError:
+            except (OSError, ValueError):
                 continue
-            if not stat.S_ISREG(about.st_mode):
+            if not stat.S_ISREG(about.st_mode) or (about.st_dev, about.st_ino) in seen:
                 continue
+            seen.add((about.st_dev, about.st_ino))
             count += 1
             if count > MOST_FILES:
                 return
@@ -124,14 +128,14 @@ def place(read: Sequence[tuple[Named, Ring]], shared_members: Sequence[Sequence[
           ) -> tuple[list[Placed], list[str]]:  # fmt: skip
     """Give every ring a rank and choose the newest of those that one rank left. Also says, in words, what had to be
     guessed or was set aside."""
-    ranks, notes = _ranks(read, shared_members)
+    ranks, notes = _ranks(_believable(read, shared_members), shared_members)
     chosen: dict[tuple[int, str], tuple[Named, Ring]] = {}
     set_aside = 0
     for (name, ring), rank in zip(read, ranks, strict=True):
         key = (rank, _recorder(ring))
         other = chosen.get(key)
-        if other is not None:
-            set_aside += 1
+        if other is not None and _age(name, ring)[0] != _age(*other)[0]:
+            set_aside += 1  # not the same moment in another form
         if other is None or _age(name, ring) > _age(*other):
             chosen[key] = (name, ring)
     if set_aside:
@@ -144,6 +148,22 @@ def place(read: Sequence[tuple[Named, Ring]], shared_members: Sequence[Sequence[
         older = latest is not None and name.series != latest[0] and (ring.newest or 0.0) < latest[1] - 1.0
         placed.append(Placed(rank, ring, older))
     return placed, notes
+
+
+def _believable(
+    read: Sequence[tuple[Named, Ring]], shared_members: Sequence[Sequence[tuple[int, int]]]
+) -> list[tuple[Named, Ring]]:
+    """Names whose numbers cannot be ranks count as nameless: two files of one series with one number (the number of a
+    GPU, say), or numbers far beyond the ranks there can be (process ids)."""
+    uses = Counter((name.series, name.rank, _recorder(ring)) for name, ring in read if name.rank is not None)
+    doubled = {series for (series, _, _), count in uses.items() if count > 1}
+    world = max((runs[-1][1] + 1 for runs in shared_members if runs), default=0)
+    most = world or _FAR_BEYOND * (len(read) + _FAR_BEYOND)
+    found = []
+    for name, ring in read:
+        believed = name.series not in doubled and (name.rank is None or name.rank < most)
+        found.append((name if believed else Named(name.source, None, name.series), ring))
+    return found
 
 
 def _age(name: Named, ring: Ring) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -64,6 +65,7 @@ class Fleet:
     world_size: int
     shared: Shared
     reached: dict[str, int] = field(default_factory=dict)
+    guessed: set[str] = field(default_factory=set)  # keys of groups whose members no dump names
 
     def call_at(self, ring: Ring, place: int) -> str:
         return self.shared.calls[ring.calls[place]].op
@@ -143,11 +145,11 @@ def _gather_sizes(ring: Ring, shared: Shared) -> dict[int, int]:
 def _name_groups(fleet: Fleet) -> None:
     """Give every group of every ring its key; of the incarnations of one name only the last one counts."""
     seen: list[tuple[Member, Ring, int, GroupSeen, Runs | None]] = []
+    made = _times_made(fleet)
     for member in fleet.members.values():
         for ring in member.rings:
             lists = {name: fleet.shared.members[number] for name, _, number in ring.config}
-            latest = {(group.name, group.backend): number for number, group in enumerate(ring.groups)}
-            for number in latest.values():
+            for number in _latest(ring, made):
                 group = ring.groups[number]
                 seen.append((member, ring, number, group, lists.get(group.name) or None))
     guessed = _guessed_members(fleet, seen)
@@ -158,6 +160,7 @@ def _name_groups(fleet: Fleet) -> None:
         names.setdefault(known, {})[(group.name, group.backend)] = None
         whole.append((member, ring, number, group, known))
     keys = _keys(names)
+    orders = _orders(whole)
     for member, ring, number, group, known in whole:
         key = keys[(known, group.name, group.backend)]
         if key not in fleet.groups:
@@ -170,15 +173,53 @@ def _name_groups(fleet: Fleet) -> None:
                 known,
                 size_of(known),
                 incarnation,
-                _role(group, known),
+                _role(group, known, orders[(id(ring), number)]),
             )
+        if (group.name, group.description) in guessed and group.description != DEFAULT:
+            fleet.guessed.add(key)
         member.keys[(id(ring), number)] = key
         member.lanes[key] = Lane(ring, number, group.last, group.done)
 
 
-def _role(group: GroupSeen, runs: Runs) -> str:
-    described = group.description.rstrip("0123456789_ ") if group.description not in _UNNAMED else ""
-    return f"{group.backend} {described or DEFAULT if group.description == DEFAULT else described} {size_of(runs)}"
+def _times_made(fleet: Fleet) -> dict[tuple[str, str], int]:
+    """How often a group of one name was made (destroyed and made again), where every ring that has it is whole; then
+    the rings can be counted from their beginnings, and a rank that has not used the last one is known."""
+    found: dict[tuple[str, str], int] = {}
+    cut: set[tuple[str, str]] = set()
+    for member in fleet.members.values():
+        for ring in member.rings:
+            own = Counter((group.name, group.backend) for group in ring.groups)
+            for name, count in own.items():
+                found[name] = max(found.get(name, 0), count)
+                if not ring.whole:
+                    cut.add(name)
+    return {name: count for name, count in found.items() if name not in cut}
+
+
+def _latest(ring: Ring, made: dict[tuple[str, str], int]) -> list[int]:
+    """The numbers of the groups that are in force: of several with one name the last, if it is everybody's last."""
+    numbers: dict[tuple[str, str], list[int]] = {}
+    for number, group in enumerate(ring.groups):
+        numbers.setdefault((group.name, group.backend), []).append(number)
+    return [found[-1] for name, found in numbers.items() if len(found) == made.get(name, len(found))]
+
+
+def _orders(whole: Sequence[tuple[Member, Ring, int, GroupSeen, Runs]]) -> dict[tuple[int, int], int]:
+    """For groups without a description: which of its groups of this size it is for its rank, in the order of the
+    names. Ranks that do the same work make their groups in one order."""
+    of_ring: dict[tuple[int, int], list[tuple[bool, int, str, int]]] = {}
+    for _, ring, number, group, known in whole:
+        name = group.name
+        place = (not name.isdigit(), int(name[:9]) if name.isdigit() else 0, name, number)
+        of_ring.setdefault((id(ring), size_of(known)), []).append(place)
+    return {
+        (ring, number): at for (ring, _), places in of_ring.items() for at, (*_, number) in enumerate(sorted(places))
+    }
+
+
+def _role(group: GroupSeen, runs: Runs, order: int) -> str:
+    described = group.description.rstrip("0123456789_ ") if group.description not in _UNNAMED else f"#{order}"
+    return f"{group.backend} {DEFAULT if group.description == DEFAULT else described} {size_of(runs)}"
 
 
 def _guessed_members(
@@ -257,7 +298,17 @@ def is_done(ring: Ring, place: int) -> bool:
 
 
 def _undo_time_outs(fleet: Fleet) -> None:
-    """gloo retires an operation that ran into its time limit, too: then it is the one that the rank waited in."""
+    """gloo retires an operation that ran into its time limit, too: then it is the one that the rank waited in, if some
+    member has not come to it. When the file was written alone says nothing: it may have been copied."""
+    lowest: dict[str, int] = {}
+    for key, group in fleet.groups.items():
+        if group.backend == "gloo":
+            known = [fleet.members.get(rank) for rank in ranks_of(group.runs)]
+            lowest[key] = min(
+                (lane.enqueued or 0) if (lane := member.lanes.get(key)) is not None else 0
+                for member in known
+                if member is not None
+            )
     for member in fleet.members.values():
         for key, lane in member.lanes.items():
             ring = lane.ring
@@ -266,7 +317,7 @@ def _undo_time_outs(fleet: Fleet) -> None:
             last = len(ring) - 1
             if ring.group[last] != lane.number or ring.seq[last] != lane.done or ring.flags[last] & P2P:
                 continue
-            if ring.written - ring.created[last] / 1e9 >= ring.timeout_s:
+            if lowest[key] < lane.done and ring.written - ring.created[last] / 1e9 >= ring.timeout_s:
                 lane.done -= 1
 
 

@@ -150,10 +150,8 @@ class _Columns:
         first = entries[0].get("record_id") if entries else None
         self.first_record = first if type(first) is int and 0 <= first <= _MAX else None
         self.usual_gap = _usual_gap(created)
-        limits = [
-            limit for entry in entries[-64:] if type(limit := entry.get("timeout_ms")) is int and 0 < limit <= _MAX
-        ]
-        self.timeout_ms = max(limits, default=None)
+        limit = entries[-1].get("timeout_ms") if entries else None  # of the newest operation: groups have their own
+        self.timeout_ms = limit if type(limit) is int and 0 < limit <= _MAX else None
 
     def _group_numbers(self, raw: dict[str, Sequence[Any]]) -> list[int]:
         keys = list(zip(raw["pg_id"], map(tuple, raw["process_group"]), raw["profiling_name"], strict=True))

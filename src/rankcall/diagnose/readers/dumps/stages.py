@@ -27,7 +27,8 @@ def behind(fleet: Fleet, ranks: Iterable[int]) -> set[int]:
         alone[kind] = alone.get(kind, 0) + 1
         if rank in asked:
             own[rank] = (kind, ring.begun)
-    return {rank for rank, (kind, begun) in own.items() if begun < most[kind] or alone[kind] == 1}
+    # Without sends and receives, others wait for a rank that is behind: their numbers tell.
+    return {rank for rank, (kind, begun) in own.items() if kind[0] and (begun < most[kind] or alone[kind] == 1)}
 
 
 def _near(fleet: Fleet, ranks: set[int]) -> set[int]:

@@ -7,9 +7,10 @@ the place where the ranks' calls part.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from rankcall.diagnose.readers.dumps.files import readable
-from rankcall.diagnose.readers.dumps.members import Fleet, Lane, Member, global_rank, last_place, ranks_of
+from rankcall.diagnose.readers.dumps.members import Fleet, Lane, Member, global_rank, last_place, ranks_of, runs_of
 from rankcall.diagnose.readers.dumps.reduce import P2P
 from rankcall.diagnose.readers.dumps.rings import Ring
 from rankcall.diagnose.readers.dumps.stages import behind
@@ -25,6 +26,7 @@ PAUSES = 2.0  # a pause this many times as long as usual ones means that the job
 def snapshot_of(fleet: Fleet, *, notes: Iterable[str] = (), whole_rings: bool = False) -> Snapshot:
     """The snapshot without shifts. `whole_rings` keeps every event, for a timeline."""
     waits = find_waits(fleet)
+    _complete_guesses(fleet, waits)
     rings = [ring for member in fleet.members.values() for ring in member.rings]
     newest = max((ring.newest or 0.0 for ring in rings), default=0.0)
     written = max((ring.written for ring in rings), default=0.0)
@@ -60,6 +62,23 @@ def snapshot_of(fleet: Fleet, *, notes: Iterable[str] = (), whole_rings: bool = 
         group_members={key: group.runs for key, group in fleet.groups.items()},
         notes=tuple(notes),
     )
+
+
+def _complete_guesses(fleet: Fleet, waits: dict[int, Open | None]) -> None:
+    """gloo names no members, and who has never used a group is not known to be in it. If all who have wait at one
+    operation, somebody else is: the ranks that wait in nothing, else the only one that left no dump."""
+    idle = [rank for rank, one in waits.items() if one is None and not fleet.members[rank].stale]
+    silent = [rank for rank in range(fleet.world_size) if rank not in fleet.members]
+    for key in fleet.guessed:
+        group = fleet.groups[key]
+        users = ranks_of(group.runs)
+        at = {(one.key, one.ring.seq[one.place]) if (one := waits.get(rank)) is not None else None for rank in users}
+        if len(at) != 1 or None in at or next(iter(at))[0] != key:  # type: ignore[index]
+            continue
+        others = [rank for rank in idle if rank not in users] or (silent if len(silent) == 1 else [])
+        if others:
+            runs = runs_of([*users, *others])
+            fleet.groups[key] = replace(group, runs=runs, size=len(users) + len(others))
 
 
 def _wanted(fleet: Fleet, waits: dict[int, Open | None]) -> dict[int, list[tuple[Ring, int, int | None, int | None]]]:
