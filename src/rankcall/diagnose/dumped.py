@@ -138,10 +138,17 @@ def _left_out(roll: Roll, graph: Graph, cycle: Sequence[int]) -> Draft | None:
         ):
             continue
         rank, missed = shift.ranks[0], shift.calls[1]
+        if _of_one_membership(roll, cycle):
+            continue  # two groups of the same ranks: all of them make both calls
         if _each_its_own(roll, cycle) and not _in_company(roll, graph, rank, cycle):
             continue
         return _shifted(roll, graph, msgspec.structs.replace(shift, kind="skipped", count=1, calls=(missed,)))
     return None
+
+
+def _of_one_membership(roll: Roll, cycle: Sequence[int]) -> bool:
+    groups = {wait.group for rank in cycle if (wait := _wait_of(roll, rank)) is not None and wait.kind != "p2p"}
+    return len(groups) > 1 and len({roll.members.get(group) for group in groups}) == 1
 
 
 def _each_its_own(roll: Roll, cycle: Sequence[int]) -> bool:
@@ -386,8 +393,12 @@ def _absent(roll: Roll, graph: Graph, ranks: Sequence[int]) -> list[Draft]:
         by_call.setdefault((wait.group, wait.seq) if wait is not None else ("", rank), []).append(rank)
     for together_at in by_call.values():
         stacks = [rank for rank in together_at if roll.standings[rank].thread.stack]
-        if stacks:
-            found.append(roots.judge(roll, stacks, graph.waiting_for(tuple(stacks))))
+        by_place: dict[object, list[int]] = {}
+        for rank in stacks:
+            by_place.setdefault(roots.place_of(roll, roll.standings[rank]), []).append(rank)
+        for here in by_place.values():
+            draft = roots.judge(roll, here, graph.waiting_for(tuple(here)))
+            found.append(dataclasses.replace(draft, confidence=min(draft.confidence, _by_time(roll) + 0.2)))
         rest = tuple(rank for rank in together_at if rank not in stacks)
         if rest:
             found.append(_did_not_come(roll, graph, rest))
