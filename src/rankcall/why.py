@@ -46,7 +46,7 @@ def answer(paths: Sequence[Path], wanted: Wanted, target: Target) -> int:
         report, snapshot = _running()
     elif len(paths) == 1 and _is_recorded(paths[0]):
         report, snapshot = _recorded(paths[0])
-    elif len(paths) > 1 and (runs := [path for path in paths if path.is_dir() and _is_recorded(path)]):
+    elif len(paths) > 1 and (runs := [path for path in paths if _is_folder(path) and _is_recorded(path)]):
         raise RankcallError(f"why reads one run at a time, or dumps and stacks; {len(paths)} paths were named, and "
                             f"{runs[0]} is a run of rankcall's.")  # fmt: skip
     else:
@@ -133,6 +133,13 @@ def _left(paths: Sequence[Path], wanted: Wanted, progress: Progress) -> tuple[Re
         )
     finally:
         progress.clear()
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
 
 
 def _is_recorded(path: Path) -> bool:

@@ -17,6 +17,7 @@ SETTLED_S = 0.4  # two looks half a second apart, less the looks' own length
 
 LINGERING_S = 0.5  # between a process's last word and its end; more means that it did not end by itself
 
+MOST_RANKS = 1 << 20
 MOST_MEMBERS = 1 << 23  # of all groups of a snapshot together; more were not written by rankcall
 
 # A library that fails while the interpreter ends: `terminate called without an active exception`, or a null pointer.
@@ -235,6 +236,7 @@ def call_roll(snapshot: Snapshot) -> Roll:
         latest = max(processes, key=lambda p: (p.exit is None, p.initialized != "no", p.start_time))
         standings[rank] = standing_of(latest, rank, snapshot)
     world_size = snapshot.world_size or max((process.world_size or 0 for process in snapshot.processes), default=0)
+    world_size = min(world_size, MOST_RANKS)
     return Roll(
         snapshot=snapshot,
         standings=standings,

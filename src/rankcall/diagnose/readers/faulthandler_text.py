@@ -32,7 +32,7 @@ def threads_from_faulthandler(text: str) -> list[tuple[int, tuple[Frame, ...]]]:
         if head:
             if len(threads) >= MOST_THREADS:
                 break
-            threads.append((int(head.group(2), 16), []))
+            threads.append((int(head.group(2)[-15:], 16), []))
             continue
         frame = _frame(line)
         if frame and threads and len(threads[-1][1]) < MOST_FRAMES:
@@ -61,7 +61,7 @@ def samples_from_faulthandler(lines: Iterable[str]) -> list[StackSample]:
     for line in lines:
         head = _THREAD.match(line)
         if head is not None:
-            tid = int(head.group(2), 16)
+            tid = int(head.group(2)[-15:], 16)
             if _is_main(frames) or tid in look:
                 found += _sample(look)
                 look = {}

@@ -61,6 +61,9 @@ class _Frame(msgspec.Struct):
     module: str | None = None  # the library of a native frame
 
 
+_LARGEST_LINE = 1 << 31
+
+
 class _ProcessInfo(msgspec.Struct):
     pid: int = 0
     command_line: str = ""
@@ -80,13 +83,13 @@ def threads_from_py_spy(data: bytes) -> list[tuple[int, str, tuple[Frame, ...]]]
     """(native thread id, name, frames innermost first) of each thread; empty for what is no dump."""
     try:
         threads = msgspec.json.decode(data, type=list[_Thread], strict=False)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
         return []
     return [
         (
-            thread.os_thread_id or 0,
+            min(max(thread.os_thread_id or 0, 0), (1 << 63) - 1),
             thread.thread_name or "",
-            tuple(Frame(f.filename, f.line, f.name) for f in thread.frames[:MOST_FRAMES]),
+            tuple(Frame(f.filename, min(max(f.line, 0), _LARGEST_LINE), f.name) for f in thread.frames[:MOST_FRAMES]),
         )
         for thread in threads
     ]
@@ -114,7 +117,7 @@ def samples_from_py_spy_json(text: str) -> list[StackSample]:
 def _from_json(value: object) -> list[StackSample]:
     try:
         threads = msgspec.convert(value, list[_Thread], strict=False)
-    except (msgspec.ValidationError, RecursionError):
+    except (msgspec.ValidationError, RecursionError, UnicodeError):
         return []
     by_process: dict[int | None, list[StackThread]] = {}
     for thread in threads[: MOST_THREADS * 64]:
@@ -123,9 +126,9 @@ def _from_json(value: object) -> list[StackSample]:
             continue
         state = ("active+gil" if thread.owns_gil else "active") if thread.active else "idle"
         frames = [
-            native_frame(f.name, f.filename or f.module, f.line)
+            native_frame(f.name, f.filename or f.module, min(max(f.line, 0), _LARGEST_LINE))
             if f.module
-            else Frame(f.filename[:LONGEST_TEXT], max(f.line, 0), f.name[:LONGEST_TEXT])
+            else Frame(f.filename[:LONGEST_TEXT], min(max(f.line, 0), _LARGEST_LINE), f.name[:LONGEST_TEXT])
             for f in thread.frames[:_MOST_RAW_FRAMES]
         ]
         mine.append(made_thread(thread.os_thread_id or 0, frames, name=thread.thread_name or "", state=state))

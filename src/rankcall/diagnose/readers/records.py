@@ -3,6 +3,7 @@ anything: sizes are fixed, every number is checked, what makes no sense is left 
 
 from __future__ import annotations
 
+import math
 import mmap
 import os
 import stat
@@ -29,6 +30,7 @@ from rankcall.snapshot import (
     WaitKind,
 )
 
+_MOST_RANKS = 131_072  # of one group
 _RETRIES = 4
 
 
@@ -93,7 +95,7 @@ class Record:
             if layout.BLOB_HEAD.unpack_from(self.map, at)[0] == generation:
                 try:
                     return cast("object", msgspec.json.decode(data))
-                except msgspec.DecodeError:
+                except (msgspec.DecodeError, RecursionError):
                     continue
         return None
 
@@ -303,7 +305,7 @@ class Record:
         code, site, error, time = (found.get(name) for name in ("code", "site", "exception", "time"))
         return ExitNote(
             kind=found["kind"],
-            time=float(time) if isinstance(time, (int, float)) else 0.0,
+            time=_seconds(time) or 0.0,
             code=code if isinstance(code, int) else None,
             site=_frame(site),
             exception=_exception(error),
@@ -325,7 +327,7 @@ def process_from_record(record: Record) -> Process:
     return Process(
         host=_text(identity.get("host")),
         pid=record.pid,
-        start_time=float(record.start),
+        start_time=_seconds(record.start) or 0.0,
         attempt=number(identity.get("attempt")) or 0,
         launcher_rank=number(identity.get("launcher_rank")),
         claimed_rank=number(identity.get("claimed_rank")),
@@ -388,11 +390,11 @@ class _GroupFact(msgspec.Struct):
 
 
 def expand(spans: list[tuple[int, int]]) -> tuple[int, ...]:
-    """Spans of ranks as the ranks; at most a million, whatever the record claims."""
+    """Spans of ranks as the ranks; at most so many, whatever the record claims."""
     ranks: list[int] = []
     for first, last in spans:
-        ranks.extend(range(first, min(last + 1, first + 1_000_000 - len(ranks))))
-        if len(ranks) >= 1_000_000:
+        ranks.extend(range(first, min(last + 1, first + _MOST_RANKS - len(ranks))))
+        if len(ranks) >= _MOST_RANKS:
             break
     return tuple(ranks)
 
@@ -425,13 +427,24 @@ def _exception(value: object) -> ExceptionNote | None:
         message=str(value.get("message", "")),
         frames=tuple(frame for frame in frames if frame is not None),
         chain=tuple(str(item) for item in _list(value.get("chain"))),
-        time=float(time) if isinstance(time, (int, float)) else None,
+        time=_seconds(time),
         parameters=tuple(str(item) for item in _list(value.get("parameters"))),
     )
 
 
 def number(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _seconds(value: object) -> float | None:
+    """A time that a snapshot can hold: neither NaN nor infinite."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) else None
 
 
 def _text(value: object) -> str:

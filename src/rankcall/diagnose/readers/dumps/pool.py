@@ -25,7 +25,8 @@ _MIB = 1 << 20
 _SMALLEST_LIMIT = 256 * _MIB
 _TIMES_SIZE = 16  # a 442 kB pickle takes 6 times as much as Python objects
 LARGEST_FILE = 4 << 30
-_CPU_SECONDS, _BYTES_A_CPU_SECOND = 20, 2 * _MIB
+_CPU_SECONDS, _BYTES_A_CPU_SECOND = 4, _MIB // 4  # a hundred times what a dump of its size takes
+_MANY_DEATHS = 20  # from then on every file of the folder gets a second
 _AHEAD = 8  # requests that wait in a worker's pipe
 _MOST_ASKED = 32 << 10  # bytes of them: a full pipe would block us while the worker waits for us to read
 _MOST_WORKERS = 16
@@ -101,6 +102,7 @@ class _Pool:
         self._sources, self._shared, self._todo = sources, shared, todo
         self._selector = selectors.DefaultSelector()
         self._workers: list[_Worker] = []
+        self._deaths = 0
         for _ in range(min(most, len(todo))):
             self._start()
 
@@ -129,7 +131,8 @@ class _Pool:
             worker.asked.append(number)
             worker.lengths.append(length)
             memory = max(_SMALLEST_LIMIT, _TIMES_SIZE * source.size)
-            seconds = _CPU_SECONDS + source.size // _BYTES_A_CPU_SECOND
+            base = _CPU_SECONDS if self._deaths < _MANY_DEATHS else 1
+            seconds = base + source.size // _BYTES_A_CPU_SECOND
             lines.append(json.dumps([os.fspath(source.path), memory, seconds]))
         if lines:
             assert worker.process.stdin is not None
@@ -154,6 +157,7 @@ class _Pool:
     def _replace(self, worker: _Worker) -> Iterator[Unreadable]:
         """It died: the file in hand is to blame, the others in its pipe are asked again elsewhere."""
         self._end(worker)
+        self._deaths += 1
         if worker.asked:
             yield Unreadable(self._sources[worker.asked.popleft()].path, _DIED)
         self._todo.extendleft(reversed(worker.asked))
