@@ -11,7 +11,7 @@ from rankcall.why import explain_files
 
 from .plant import FAULTS, HEALTHY, plant
 
-SEEDS = (0, 1, 2, 3)
+SEEDS = (0, 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
