@@ -252,11 +252,16 @@ def test_a_dump_has_the_form_of_one_that_torch_wrote() -> None:
 
     assert list(made) == list(real)
     assert made["pg_config"] == real["pg_config"]
-    assert made["pg_status"] == real["pg_status"]
+    assert made["pg_status"].keys() == real["pg_status"].keys()
+    # Completion is noticed by a thread of its own, which may be late on a busy machine.
+    enqueued = "last_enqueued_collective"
+    assert [each[enqueued] for each in made["pg_status"].values()] == [
+        each[enqueued] for each in real["pg_status"].values()
+    ]
     for own, theirs in zip(made["entries"], real["entries"], strict=True):
         assert list(own) == list(theirs)
         for name in own:
-            if name not in ("time_created_ns", "thread_id", "thread_name"):
+            if name not in ("time_created_ns", "thread_id", "thread_name", "retired"):
                 assert own[name] == theirs[name], name
     plain, theirs = json.loads(to_bytes(made, Form(container="json"))), json.loads(real_json)
     assert {name: type(value) for name, value in plain["entries"][0].items()} == {

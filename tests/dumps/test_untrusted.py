@@ -16,6 +16,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -89,10 +90,27 @@ class Ended:
     peak: int = 0
 
 
+# A process counts the memory of the one it was forked from as its own peak: of a test runner that has loaded torch,
+# most of a gigabyte. So a small one stands between, and tells what its child had.
+BETWEEN = """
+import os, resource, subprocess, sys
+code = subprocess.call(sys.argv[2:])
+with open(sys.argv[1], "w") as file:
+    file.write(str(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss))
+if code < 0:
+    os.kill(os.getpid(), -code)
+os._exit(code)
+"""
+
+
 def why(*arguments: str | Path, before: Callable[[], None] | None = None, seconds: float = 45.0) -> Ended:
     """`rankcall why` in a process of its own, which is killed where it hangs."""
+    descriptor, measured = tempfile.mkstemp()
+    os.close(descriptor)
+    os.chmod(measured, 0o666)
+    command = [sys.executable, "-m", "rankcall", "why", *map(os.fspath, arguments)]
     process = subprocess.Popen(
-        [sys.executable, "-m", "rankcall", "why", *map(os.fspath, arguments)],
+        [sys.executable, "-S", "-c", BETWEEN, measured, *command],
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=before,
         start_new_session=True,
     )  # fmt: skip
@@ -106,11 +124,12 @@ def why(*arguments: str | Path, before: Callable[[], None] | None = None, second
             reader.start()
             out = process.stdout.read()
             reader.join()
-        _, status, usage = os.wait4(process.pid, 0)
+        process.wait()
+        peak = Path(measured).read_text()
     finally:
         late.cancel()
-    process.returncode = os.waitstatus_to_exitcode(status)
-    return Ended(process.returncode, out.decode(), errors[0].decode(), usage.ru_maxrss * 1024)
+        os.unlink(measured)
+    return Ended(process.returncode, out.decode(), errors[0].decode(), int(peak or 0) * 1024)
 
 
 def report_of(ended: Ended) -> Report:
