@@ -50,8 +50,16 @@ def read_left_files(
             )
     dumps: list[Named] = []
     rest: list[Named] = []
+    known: set[str] = set()
     for path, about in regular_files(paths):
-        (dumps if looks_like_dump(path) else rest).append(named(path, about))
+        file = named(path, about)
+        # Of a numbered series the first dump speaks for the others: they are read in any case.
+        if file.series in known or looks_like_dump(path):
+            dumps.append(file)
+            if file.rank is not None:
+                known.add(file.series)
+        else:
+            rest.append(file)
     # An empty or damaged file among dumps was meant to be one: it is read, and what is wrong with it is said.
     series = {file.series for file in dumps if file.rank is not None}
     dumps += [file for file in rest if file.series in series]

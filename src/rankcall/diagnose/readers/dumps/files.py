@@ -104,10 +104,11 @@ def readable(path: os.PathLike[str] | str) -> str:
 def named(path: Path, about: os.stat_result) -> Named:
     """The rank in the file's name, else in its folder's."""
     source = Source(path, about.st_size, about.st_mtime)
-    stem = _SUFFIXES.sub("", path.name)
+    folder_name, _, name = os.fspath(path).rpartition("/")
+    stem = _SUFFIXES.sub("", name)
     match = _RANK.search(stem) or _END.search(stem) or _BEGIN.search(stem)
     if match is not None and int(match.group(1)) < MOST_MEMBERS:
-        series = f"{path.parent}/{stem[: match.start(1)]}*{stem[match.end(1) :]}"
+        series = f"{folder_name}/{stem[: match.start(1)]}*{stem[match.end(1) :]}"
         return Named(source, int(match.group(1)), series)
     folder = _RANK.search(path.parent.name) or _END.search(path.parent.name)
     if folder is not None and int(folder.group(1)) < MOST_MEMBERS:

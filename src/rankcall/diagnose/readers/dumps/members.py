@@ -173,7 +173,7 @@ def _name_groups(fleet: Fleet) -> None:
                 known,
                 size_of(known),
                 incarnation,
-                _role(group, known, orders[(id(ring), number)]),
+                _role(group, known, orders.get((id(ring), number), 0)),
             )
         if (group.name, group.description) in guessed and group.description != DEFAULT:
             fleet.guessed.add(key)
@@ -209,6 +209,8 @@ def _orders(whole: Sequence[tuple[Member, Ring, int, GroupSeen, Runs]]) -> dict[
     names. Ranks that do the same work make their groups in one order."""
     of_ring: dict[tuple[int, int], list[tuple[bool, int, str, int]]] = {}
     for _, ring, number, group, known in whole:
+        if group.description not in _UNNAMED or group.description == DEFAULT:
+            continue
         name = group.name
         place = (not name.isdigit(), int(name[:9]) if name.isdigit() else 0, name, number)
         of_ring.setdefault((id(ring), size_of(known)), []).append(place)
