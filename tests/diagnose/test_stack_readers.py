@@ -755,8 +755,9 @@ def test_real_stacks_of_faulthandler(hanging_job: tuple[Path, list[subprocess.Po
             time.sleep(0.3)
             # The last look counts: the first ones may have come before the rank was there, or be half written.
             found = one_per_process(stacks_from_text(file.read_bytes(), str(file)))
-            place = _wait_and_phase(found[-1])[1] if found else None
-            if (place is not None and place.line == lines.index(line) + 1) or time.monotonic() > until:
+            op, place = _wait_and_phase(found[-1]) if found else ("", None)
+            there = place is not None and place.line == lines.index(line) + 1 and bool(op) == (number == 0)
+            if there or time.monotonic() > until:
                 break
         sample = found[-1]
         assert sample.rank == number

@@ -45,8 +45,9 @@ def _place(standing: Standing, sources: Mapping[str, str]) -> Standing:
     if wait.site is None:
         raised = standing.exception.frames if standing.exception is not None else ()
         stack = standing.thread.stack or tuple(reversed(raised))
-        wait = msgspec.structs.replace(wait, site=innermost_user(stack, sources))
-    return dataclasses.replace(standing, wait=wait)
+        site = innermost_user(stack, sources)
+        wait = msgspec.structs.replace(wait, site=site) if site is not None else wait
+    return standing if wait is standing.wait else dataclasses.replace(standing, wait=wait)
 
 
 def _add(standing: Standing, sources: Mapping[str, str]) -> Standing:

@@ -67,7 +67,7 @@ class _Worker:
 
 def read_all(
     sources: Sequence[Source], shared: Shared, *, workers: int | None = None,
-    progress: Callable[[int], None] | None = None,
+    ends: bool = False, progress: Callable[[int], None] | None = None,
 ) -> Iterator[Ring | Unreadable]:  # fmt: skip
     """Read every source, in no particular order. `progress` hears how many are done. The workers are gone when the
     iterator is, however it ends."""
@@ -79,7 +79,7 @@ def read_all(
             done += 1
         else:
             todo.append(number)
-    pool = _Pool(sources, shared, todo, workers or _cores())
+    pool = _Pool(sources, shared, todo, workers or _cores(), ends)
     try:
         for answer in pool.answers():
             done += 1
@@ -98,8 +98,8 @@ def _cores() -> int:
 
 
 class _Pool:
-    def __init__(self, sources: Sequence[Source], shared: Shared, todo: deque[int], most: int) -> None:
-        self._sources, self._shared, self._todo = sources, shared, todo
+    def __init__(self, sources: Sequence[Source], shared: Shared, todo: deque[int], most: int, ends: bool) -> None:
+        self._sources, self._shared, self._todo, self._ends = sources, shared, todo, ends
         self._selector = selectors.DefaultSelector()
         self._workers: list[_Worker] = []
         self._deaths = 0
@@ -133,7 +133,7 @@ class _Pool:
             memory = max(_SMALLEST_LIMIT, _TIMES_SIZE * source.size)
             base = _CPU_SECONDS if self._deaths < _MANY_DEATHS else 1
             seconds = base + source.size // _BYTES_A_CPU_SECOND
-            lines.append(json.dumps([os.fspath(source.path), memory, seconds]))
+            lines.append(json.dumps([os.fspath(source.path), memory, seconds, self._ends]))
         if lines:
             assert worker.process.stdin is not None
             try:

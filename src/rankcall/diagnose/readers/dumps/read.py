@@ -45,7 +45,7 @@ def read_dumps(
     by_path = {file.source.path: file for file in files}
     read: list[tuple[Named, Ring]] = []
     unreadable: list[Unreadable] = []
-    for answer in read_all([file.source for file in files], shared, progress=progress):
+    for answer in read_all([file.source for file in files], shared, ends=whole_rings, progress=progress):
         if isinstance(answer, Unreadable):
             unreadable.append(answer)
         else:

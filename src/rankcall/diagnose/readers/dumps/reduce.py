@@ -67,9 +67,9 @@ class Tables:
         return new
 
 
-def reduce(dump: Any, tables: Tables, size: int = 1 << 40) -> tuple[dict[str, Any], bytes]:
+def reduce(dump: Any, tables: Tables, size: int = 1 << 40, ends: bool = True) -> tuple[dict[str, Any], bytes]:
     """A header (JSON-able) and the columns behind it, in the order of header["columns"] (name, type code, count).
-    `size` is that of the file, in bytes.
+    `size` is that of the file, in bytes; `ends`: with the times of completion, which only a timeline needs.
 
     Raises NotADump.
     """
@@ -85,7 +85,7 @@ def reduce(dump: Any, tables: Tables, size: int = 1 << 40) -> tuple[dict[str, An
     kept = [entry for entry in entries if type(entry) is dict]
     if len(entries) > max(size, 0) // _SMALLEST_ENTRY + _ALWAYS_ALLOWED:
         raise NotADump(f"its {len(entries)} entries cannot all stand in a file of its size")
-    columns = _Columns(kept, tables)
+    columns = _Columns(kept, tables, ends)
     header = {
         "version": _text(dump.get("version")),
         "library": _text(dump.get("comm_lib_version") or dump.get("nccl_version")),
@@ -126,7 +126,7 @@ def _own_rank(dump: dict[Any, Any]) -> int | None:
 class _Columns:
     """The entries as arrays of equal length, in the order they were recorded."""
 
-    def __init__(self, entries: list[dict[Any, Any]], tables: Tables) -> None:
+    def __init__(self, entries: list[dict[Any, Any]], tables: Tables, ends: bool) -> None:
         raw = _fields(entries)
         if not _well_formed(raw):
             entries = [entry for entry in entries if _well_formed(_fields([entry]))]
@@ -144,9 +144,10 @@ class _Columns:
             "call": array("I", _calls(raw, tables)),
             "flags": array("B", flags),
             "created": array("q", created),
-            "ended": array("q", _times(raw["time_discovered_completed_ns"])),
             "stack": array("I", _stacks([entry.get("frames") for entry in entries], tables)),
         }
+        if ends:
+            self.arrays["ended"] = array("q", _times(raw["time_discovered_completed_ns"]))
         first = entries[0].get("record_id") if entries else None
         self.first_record = first if type(first) is int and 0 <= first <= _MAX else None
         self.usual_gap = _usual_gap(created)

@@ -50,7 +50,7 @@ class Ring:
     calls: array[int]
     flags: bytes
     created: array[int]
-    ended: array[int]
+    ended: array[int] | None  # None: nobody asked for it
     stacks: array[int]
     gathered: dict[int, int] | None = None  # sizes of groups, by number, once somebody has asked
     _places: dict[int, list[int]] = field(default_factory=dict)
@@ -116,5 +116,5 @@ def ring_from(
         config=tuple((name, description, members) for name, description, members in config),
         groups=groups, open=header["open"], written=written,
         group=columns["group"], seq=columns["seq"], calls=columns["call"], flags=columns["flags"].tobytes(),
-        created=columns["created"], ended=columns["ended"], stacks=columns["stack"],
+        created=columns["created"], ended=columns.get("ended"), stacks=columns["stack"],
     )  # fmt: skip

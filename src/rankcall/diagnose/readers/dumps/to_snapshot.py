@@ -220,5 +220,5 @@ def event_at(
         peer=peer,
         nth=nth,
         site=fleet.shared.site_of(ring.stacks[place]),
-        ended=ring.ended[place] / 1e9 if ring.ended[place] else None,
+        ended=ring.ended[place] / 1e9 if ring.ended is not None and ring.ended[place] else None,
     )

@@ -1,6 +1,7 @@
 """The process that reads untrusted dumps. Started by `pool` as a script, with nothing but the standard library.
 
-It takes one request a line (a JSON list: path, memory limit in bytes, CPU limit in seconds) and answers each with
+It takes one request a line (a JSON list: path, memory limit in bytes, CPU limit in seconds, whether
+the times of completion are wanted) and answers each with
 4 bytes (length of the header), 8 bytes (length of the columns), the header as JSON, the columns. A dump that needs more
 than its limits ends this process; the parent knows then which file it was.
 """
@@ -51,13 +52,13 @@ def load(file: BinaryIO) -> Any:
     return json.loads(data)
 
 
-def read(path: str, tables: Tables) -> tuple[dict[str, Any], bytes]:
+def read(path: str, tables: Tables, ends: bool = True) -> tuple[dict[str, Any], bytes]:
     """Header and columns of one file, or a header that says why not."""
     try:
         with os.fdopen(_opened(path), "rb") as file:
             dump = load(file)
             size = os.fstat(file.fileno()).st_size
-        return reduce(dump, tables, size)
+        return reduce(dump, tables, size, ends)
     except NotADump as error:
         return {"error": str(error), "tables": tables.take_new()}, b""
     except (EOFError, pickle.UnpicklingError) as error:
@@ -117,9 +118,9 @@ def main() -> None:
     # Hundreds of thousands of new dicts, none of them in a cycle: looking for cycles would double the time.
     gc.disable()
     for request in iter(requests.readline, b""):
-        path, memory, seconds = json.loads(request)
+        path, memory, seconds, ends = json.loads(request)
         _limit(memory, seconds)
-        header, columns = read(path, tables)
+        header, columns = read(path, tables, ends)
         try:
             encoded = json.dumps(header).encode()
         except ValueError as error:  # a number of ten thousand digits
