@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping
 
 from rich.console import Console
@@ -52,6 +53,10 @@ _FRAME = """\
 """
 
 
+# XML has no way to write these characters, not even escaped.
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
 def to_svg(
     report: Report,
     *,
@@ -66,4 +71,5 @@ def to_svg(
         markup=False, emoji=False, highlight=False, _environ={},
     )  # fmt: skip
     draw(console, Page(width, Words(lang), "normal", SourceLines(sources), base), report)
-    return console.export_svg(title=f"rankcall {report.verb}", theme=_THEME, code_format=_FRAME, unique_id="verdict")
+    svg = console.export_svg(title=f"rankcall {report.verb}", theme=_THEME, code_format=_FRAME, unique_id="verdict")
+    return _NOT_IN_XML.sub("\ufffd", svg)

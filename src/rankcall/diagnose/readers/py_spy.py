@@ -18,6 +18,7 @@ from rankcall.diagnose.readers.stack_sample import (
     StackThread,
     made_thread,
     native_frame,
+    plain_frame,
     with_main,
 )
 from rankcall.snapshot import Frame
@@ -128,7 +129,7 @@ def _from_json(value: object) -> list[StackSample]:
         frames = [
             native_frame(f.name, f.filename or f.module, min(max(f.line, 0), _LARGEST_LINE))
             if f.module
-            else Frame(f.filename[:LONGEST_TEXT], min(max(f.line, 0), _LARGEST_LINE), f.name[:LONGEST_TEXT])
+            else plain_frame(f.filename, min(max(f.line, 0), _LARGEST_LINE), f.name)
             for f in thread.frames[:_MOST_RAW_FRAMES]
         ]
         mine.append(made_thread(thread.os_thread_id or 0, frames, name=thread.thread_name or "", state=state))

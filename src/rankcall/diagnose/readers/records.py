@@ -126,13 +126,13 @@ class Record:
                     phase=cast("Phase", _pick(layout.PHASES, phase, "idle")),
                     wait=_pick(layout.WAITS, wait, "none"),
                     main=bool(main),
-                    phase_since=phase_since,
-                    since=since,
+                    phase_since=_seconds(phase_since) or 0.0,
+                    since=_seconds(since) or 0.0,
                     phase_site=site,
                     step=None if step < 0 else step,
                     event=event,
                     operations=operations,
-                    time=time,
+                    time=_seconds(time) or 0.0,
                 )
         return None
 
@@ -229,7 +229,7 @@ class Record:
         known = groups[group] if 0 <= group < len(groups) else None
         return Event(
             index=index,
-            time=time,
+            time=_seconds(time) or 0.0,
             kind=cast("EventKind", _pick(layout.KINDS, kind, "wait")),
             place=_plain(place),
             op=self.text(op),

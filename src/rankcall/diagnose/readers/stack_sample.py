@@ -62,7 +62,16 @@ class StackSample:
 
 def native_frame(function: str, place: str, line: int = 0) -> Frame:
     """A frame of native code. Its file is written `<native libtorch_cpu.so>`, which no reader takes for a script."""
-    return Frame(f"{_NATIVE}{place.rpartition('/')[2][:LONGEST_TEXT]}>", line, native_name(function))
+    return plain_frame(f"{_NATIVE}{place.rpartition('/')[2][:LONGEST_TEXT]}>", line, native_name(function))
+
+
+def plain_frame(file: str, line: int, function: str) -> Frame:
+    """A frame whose texts can be written anywhere: JSON may spell lone surrogates, which no file takes."""
+    return Frame(_writable(file[:LONGEST_TEXT]), line, _writable(function[:LONGEST_TEXT]))
+
+
+def _writable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def is_native(frame: Frame) -> bool:
@@ -95,7 +104,7 @@ def made_thread(
     kept = tuple(telling_frames(frames))
     return StackThread(
         min(max(tid, 0), _LARGEST_ID),
-        name[:LONGEST_TEXT],
+        _writable(name[:LONGEST_TEXT]),
         main,
         state[:40],
         kept,
